@@ -1,0 +1,67 @@
+# make test and make demo each work as the first command in a fresh clone: both build .venv from the
+# pinned set and reuse it for as long as pyproject.toml and constraints.txt keep their contents.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Processes are the unit of parallelism; torch threads on top of them only fight over the cores.
+export OMP_NUM_THREADS ?= 1
+
+KEY := $(shell cat pyproject.toml constraints.txt | cksum | tr -d ' ')
+INSTALLED := $(VENV)/.installed-$(KEY)
+DOCS := $(VENV)/.docs-$(KEY)
+
+.PHONY: help test demo lint types imports pytest bench docs format clean
+
+help:
+	@echo "make demo    train with every method under data-dependent delays; table and figure"
+	@echo "make test    lint, types, import rules and all tests"
+	@echo "make bench   the optimizers against torch's own and against memory traffic"
+	@echo "make docs    the documentation as a site"
+	@echo "make format  rewrite the code in house style"
+	@echo "make clean   remove .venv and everything built"
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@if [ -e $@ ]; then touch $@; else \
+	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Latecomer needs Python 3.11 or newer: set PYTHON=python3.11 (this is %s)" % sys.version.split()[0])' && \
+	  echo "Setting up $(VENV) from constraints.txt (once, about two minutes)" && \
+	  $(PYTHON) -m venv $(VENV) && \
+	  $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt hatchling editables && \
+	  $(BIN)/python -m pip install -qq --disable-pip-version-check --no-build-isolation -c constraints.txt -e '.[dev]' && \
+	  rm -f $(VENV)/.installed-* && touch $@; \
+	fi
+
+$(DOCS): $(INSTALLED)
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-build-isolation -c constraints.txt -e '.[docs]'
+	@rm -f $(VENV)/.docs-* && touch $@
+
+test: lint types imports pytest
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(INSTALLED)
+	$(BIN)/mypy
+
+imports: $(INSTALLED)
+	$(BIN)/lint-imports
+
+pytest: $(INSTALLED)
+	$(BIN)/pytest -n 2
+
+demo: $(INSTALLED)
+	$(BIN)/latecomer demo
+
+bench: $(INSTALLED)
+	$(BIN)/python benchmarks/optimizers.py
+
+docs: $(DOCS)
+	$(BIN)/mkdocs build --strict
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) site demo dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,5 @@
+"""The ``latecomer`` command."""
+
+
+def main() -> None:
+    """Placeholder."""

@@ -1,0 +1,28 @@
+"""Asynchronous update rules as `torch.optim.Optimizer` subclasses whose ``step`` takes a delay."""
+
+from .anytime import OrderedMu2Anytime
+from .base import Arrival, AsyncOptimizer
+from .methods import METHODS, Method
+from .momentum import Momentum, OrderedMomentum
+from .mu2 import Mu2SGD, OrderedMu2SGD
+from .projection import Ball, Box
+from .sgd import AsyncSGD, DelayAdaptiveSGD, DelayFilteredSGD
+from .twopoint import TwoPointOptimizer
+
+__all__ = [
+    "METHODS",
+    "Arrival",
+    "AsyncOptimizer",
+    "AsyncSGD",
+    "Ball",
+    "Box",
+    "DelayAdaptiveSGD",
+    "DelayFilteredSGD",
+    "Method",
+    "Momentum",
+    "Mu2SGD",
+    "OrderedMomentum",
+    "OrderedMu2Anytime",
+    "OrderedMu2SGD",
+    "TwoPointOptimizer",
+]

@@ -1,0 +1,425 @@
+"""What all asynchronous optimizers share: counting arrivals, taking a delay, keeping state whole."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from .checks import AT_LEAST_ZERO, Range, whole_number
+
+__all__ = ["Arrival", "AsyncOptimizer", "Grads", "Params"]
+
+Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
+Grads = Sequence[Tensor | None]
+Group = dict[str, Any]
+Work = list[tuple[Group, list[Tensor], list[Tensor]]]
+"""For each param group, its parameters that have a gradient and what arrived for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What a server knows about the contribution it is handing to an optimizer.
+
+    Args:
+        t: Which arrival this is, counted from 1; the optimizer checks that its own count agrees.
+        version: Index of the iterate the contribution was computed at; the delay is ``t - version``.
+        worker: Who sent it.
+        workers: How many workers there are now, the paper's M.
+        point: The parameters it was computed at, for rules that look at the stale point.
+        zero: Counts as an arrival but carries no weight; its values are never read.
+        oldest: The oldest version still in flight; the optimizer forgets schedules older than that.
+
+    Example:
+        >>> Arrival(t=5, version=3).delay
+        2
+    """
+
+    t: int
+    version: int
+    worker: int | None = None
+    workers: int | None = None
+    point: Sequence[Tensor] | None = None
+    zero: bool = False
+    oldest: int | None = None
+
+    @property
+    def delay(self) -> int:
+        """How many updates were applied while this contribution was computed."""
+        return self.t - self.version
+
+
+class AsyncOptimizer(Optimizer):
+    """Base of the update rules: a `torch.optim.Optimizer` whose `step` takes the delay of the gradient.
+
+    The iterate just before arrival ``t`` is ``x_t``; `version` is the index of the iterate that the parameters hold
+    now. Note it when a gradient is started, and the delay at arrival is the difference:
+
+    Example:
+        >>> import latecomer as lc
+        >>> x = torch.nn.Parameter(torch.zeros(2))
+        >>> opt = lc.optim.AsyncSGD([x], lr=0.5)
+        >>> late = opt.version                          # somebody starts on a gradient here ...
+        >>> x.grad = torch.ones(2); opt.step()
+        >>> x.grad = torch.ones(2); opt.step(delay=opt.version - late)   # ... and hands it in here
+        >>> x.tolist(), opt.t
+        ([-1.0, -1.0], 2)
+
+    Args of every optimizer:
+        params: Parameters, named parameters or param groups, as for any torch optimizer.
+        lr: Learning rate, the paper's eta.
+        weight_decay: Decoupled weight decay (as in AdamW), multiplied by the learning rate of the update.
+        output: ``"last"``, or ``"uniform"`` to keep one iterate drawn uniformly from x_1..x_T, as Algorithm 1
+            returns it, at the cost of one copy of the parameters; see `output_parameters`.
+        seed: Seeds the draw of ``output="uniform"``.
+    """
+
+    method: ClassVar[str]
+    """Name of the rule in `latecomer.optim.METHODS`."""
+    points: ClassVar[int] = 1
+    """At how many points a worker evaluates its sample: 2 for the rules that need g'."""
+    ranges: ClassVar[Mapping[str, Range]] = {"lr": AT_LEAST_ZERO, "weight_decay": AT_LEAST_ZERO}
+    """What each numeric hyper-parameter of a param group may be."""
+
+    _delay: int = 0
+    _own_attributes: ClassVar[tuple[str, ...]] = ("_delay",)
+
+    def __init__(
+        self,
+        params: Params,
+        options: dict[str, Any],
+        *,
+        lr: float,
+        weight_decay: float = 0.0,
+        output: str = "last",
+        seed: int = 0,
+    ) -> None:
+        if output not in ("last", "uniform"):
+            raise ValueError(f"Invalid output value: {output!r} (expected 'last' or 'uniform')")
+        shared = {"output": output, "seed": whole_number("seed", seed), "kept": 0, "keep_next": 1}
+        defaults = {"lr": lr, "weight_decay": weight_decay, **options, **shared, "method": self.method, "t": 0}
+        for name, allowed in self.ranges.items():
+            allowed.check(name, defaults[name])
+        super().__init__(params, defaults)
+
+    # ---- counting -------------------------------------------------------------------------------------------
+
+    @property
+    def t(self) -> int:
+        """How many arrivals have been counted so far."""
+        return int(self.param_groups[0]["t"])
+
+    @property
+    def version(self) -> int:
+        """Index of the iterate that the parameters hold now: ``t + 1``."""
+        return self.t + 1
+
+    @property
+    def delay(self) -> int:
+        """The delay of the next `step`, for wrappers that drop keyword arguments; back to 0 after that step.
+
+        Example:
+            >>> import latecomer as lc
+            >>> x = torch.nn.Parameter(torch.zeros(1))
+            >>> opt = lc.optim.OrderedMomentum([x], lr=1.0, beta=0.5)
+            >>> x.grad = torch.zeros(1); opt.step()
+            >>> x.grad = torch.zeros(1); opt.step()
+            >>> opt.delay = 1
+            >>> x.grad = torch.ones(1); opt.step(); x.item()     # -lr · beta(1-beta)
+            -0.25
+            >>> opt.delay
+            0
+        """
+        return self._delay
+
+    @delay.setter
+    def delay(self, value: int) -> None:
+        self._delay = whole_number("delay", value)
+
+    # ---- the step -------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def step(
+        self,
+        closure: Callable[[], Any] | None = None,
+        *,
+        delay: int = 0,
+        previous_grads: Grads | None = None,
+        arrival: Arrival | None = None,
+    ) -> Any:
+        """Count one arrival and update the parameters with the gradients in ``p.grad``.
+
+        A call that raises for its arguments leaves parameters and state as they were. Gradients are only read.
+
+        Args:
+            closure: Evaluates the loss at the current iterate, calls backward and returns the loss. Rules with two
+                points call it a second time at the previous iterate, with the same random numbers.
+            delay: How many updates were applied since the iterate the gradients were computed at.
+            previous_grads: For rules with two points, the gradients of the same sample at the iterate before, one
+                per parameter in the order of the param groups.
+            arrival: Given by a server instead of ``delay``; ``p.grad`` then holds what `contribution` returned.
+        """
+        arrived = self._place(delay, arrival)
+        for group in self.param_groups:
+            self._check_group(group)
+        self._check_arrival(arrived)
+
+        loss = None
+        if closure is not None:
+            if arrival is not None:
+                raise ValueError(
+                    "closure and arrival exclude each other: with an arrival p.grad holds what a worker sent"
+                )
+            loss, previous_grads = self._evaluate(closure, arrived, previous_grads)
+        grads: Grads = [p.grad for p in self._all_params()]
+        for g in grads:
+            if g is not None and g.layout is not torch.strided:
+                raise TypeError(
+                    f"Gradients must be dense, got layout {g.layout}; create the embedding with sparse=False"
+                )
+        if arrival is None:
+            grads = self.contribution(grads, previous_grads, arrived.version)
+        elif previous_grads is not None:
+            raise ValueError(
+                "previous_grads and arrival exclude each other: with an arrival p.grad already holds the result of "
+                "opt.contribution(grads, previous_grads, version)"
+            )
+
+        self._keep(arrived.t)
+        self._apply(self._split(grads), arrived)
+        for group in self.param_groups:
+            group["t"] = arrived.t
+        self._delay = 0
+        return loss
+
+    def _place(self, delay: int, arrival: Arrival | None) -> Arrival:
+        """Work out which arrival this is and which version it belongs to."""
+        t = self.t + 1
+        delay = whole_number("delay", delay)
+        if self._delay:
+            if delay not in (0, self._delay):
+                raise ValueError(f"step(delay={delay}) contradicts opt.delay = {self._delay}: give the delay once")
+            delay = self._delay
+        if arrival is not None:
+            if not isinstance(arrival, Arrival):
+                raise TypeError(f"Invalid arrival value: {arrival!r} (expected a latecomer.optim.Arrival)")
+            if arrival.t != t:
+                raise ValueError(
+                    f"Arrival t={arrival.t} does not follow: this optimizer has counted {t - 1} arrivals and expects "
+                    f"t={t}; load the state_dict that belongs to the server's state"
+                )
+            if delay and delay != arrival.delay:
+                raise ValueError(
+                    f"delay={delay} contradicts an arrival with delay {arrival.delay}: give only the arrival"
+                )
+        elif delay:
+            arrival = Arrival(t, t - delay)
+        else:
+            return Arrival(t, t)
+        if not 1 <= arrival.version <= t:
+            raise ValueError(
+                f"Invalid delay value: {arrival.delay} at arrival {t} means version {arrival.version} (expected "
+                f"0 <= delay <= {t - 1}); versions start at 1, so a resumed run needs opt.load_state_dict first"
+            )
+        return arrival
+
+    def _check_group(self, group: Group) -> None:
+        for name, allowed in self.ranges.items():
+            allowed.check(name, group[name])
+
+    def _check_arrival(self, arrival: Arrival) -> None:
+        """Refuse an arrival this rule cannot use, before anything has changed."""
+
+    def _evaluate(
+        self, closure: Callable[[], Any], arrival: Arrival, previous_grads: Grads | None
+    ) -> tuple[Any, Grads | None]:
+        with torch.enable_grad():
+            return closure(), previous_grads
+
+    def _apply(self, work: Work, arrival: Arrival) -> None:
+        for group, params, grads in work:
+            self._update(group, params, grads, arrival)
+
+    def _update(self, group: Group, params: list[Tensor], grads: list[Tensor], arrival: Arrival) -> None:
+        """Apply the rule to the parameters of one group that have a gradient."""
+        raise TypeError(f"{type(self).__name__} has no update rule: subclass AsyncOptimizer and define _update")
+
+    # ---- parameters and their state -------------------------------------------------------------------------
+
+    def _all_params(self) -> list[Tensor]:
+        groups = self.param_groups
+        return groups[0]["params"] if len(groups) == 1 else [p for group in groups for p in group["params"]]
+
+    def _split(self, grads: Grads) -> Work:
+        """Cut one list for all parameters into the groups, leaving out parameters without gradient."""
+        work, start = [], 0
+        for group in self.param_groups:
+            params = group["params"]
+            mine = grads[start : start + len(params)]
+            start += len(params)
+            with_grad = [(p, g) for p, g in zip(params, mine, strict=True) if g is not None]
+            if with_grad:
+                work.append((group, [p for p, _ in with_grad], [g for _, g in with_grad]))
+        return work
+
+    def _buffers(self, params: list[Tensor], key: str, start: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        """Return the state tensors called ``key``, made by ``start(p)`` where a parameter has none yet."""
+        buffers = []
+        for p in params:
+            state = self.state[p]
+            if key not in state:
+                state[key] = start(p)
+            buffers.append(state[key])
+        return buffers
+
+    def _keep(self, t: int) -> None:
+        """Reservoir of size one: keep x_t with probability 1/t.
+
+        Given that x_t is kept, the next kept index exceeds n with probability t/n; drawing that index at once costs
+        O(log T) random numbers a run and leaves two integers to resume from.
+        """
+        first = self.param_groups[0]
+        if first["output"] != "uniform" or t != first["keep_next"]:
+            return
+        params = self._all_params()
+        torch._foreach_copy_(self._buffers(params, "x_out", torch.empty_like), params)
+        u = 1.0 - random.Random((int(first["seed"]) << 64) + t).random()
+        for group in self.param_groups:
+            group["kept"], group["keep_next"] = t, int(t / u) + 1
+
+    def output_parameters(self) -> list[Tensor]:
+        """Return the run's output, one tensor per parameter: the iterate that ``output`` asked for.
+
+        ``"last"`` returns the parameters themselves; ``"uniform"`` the one kept out of ``x_1..x_t``.
+
+        Example:
+            >>> import latecomer as lc
+            >>> x = torch.nn.Parameter(torch.zeros(1))
+            >>> opt = lc.optim.AsyncSGD([x], lr=1.0, output="uniform", seed=3)
+            >>> for _ in range(10):
+            ...     x.grad = -torch.ones(1); opt.step()
+            >>> x.item(), opt.output_parameters()[0].item(), opt.param_groups[0]["kept"]
+            (10.0, 3.0, 4)
+        """
+        return [self.state[p].get("x_out", p) if p in self.state else p for p in self._all_params()]
+
+    # ---- what a worker has to do ----------------------------------------------------------------------------
+
+    def query(self, out: Sequence[Sequence[Tensor]], worker: int | None = None) -> None:
+        """Write what ``worker`` has to evaluate into ``out``: one sequence of tensors per point.
+
+        Args:
+            out: `points` sequences with one tensor per parameter each; the iterate comes first, the one before it
+                second.
+            worker: Who is asking, for rules that hand out different points.
+
+        Example:
+            >>> import latecomer as lc
+            >>> x = torch.nn.Parameter(torch.ones(2))
+            >>> here = [torch.empty(2)]
+            >>> lc.optim.AsyncSGD([x], lr=1.0).query([here])
+            >>> here[0].tolist()
+            [1.0, 1.0]
+        """
+        params = self._all_params()
+        if len(out) != self.points or any(len(tensors) != len(params) for tensors in out):
+            raise ValueError(
+                f"query needs {self.points} sequences of {len(params)} tensors, got {[len(tensors) for tensors in out]}"
+            )
+        with torch.no_grad():
+            for tensors, point in zip(out, self._points(params), strict=True):
+                torch._foreach_copy_(list(tensors), point)
+
+    def _points(self, params: list[Tensor]) -> list[list[Tensor]]:
+        return [params]
+
+    def contribution(self, grads: Grads, previous_grads: Grads | None, version: int) -> Grads:
+        """Turn the gradients of one sample into what the worker sends; runs on the worker.
+
+        Args:
+            grads: Gradients at the iterate ``version``, one per parameter, None where there is none.
+            previous_grads: Gradients of the same sample at the iterate before, for rules with two points.
+            version: Index of the iterate.
+
+        Example:
+            >>> import latecomer as lc
+            >>> opt = lc.optim.AsyncSGD([torch.nn.Parameter(torch.ones(2))], lr=1.0)
+            >>> opt.contribution([torch.ones(2)], None, version=1)
+            [tensor([1., 1.])]
+        """
+        if previous_grads is not None:
+            raise ValueError(f"{type(self).__name__} evaluates one point: call it without previous_grads")
+        return grads
+
+    # ---- torch.optim.Optimizer --------------------------------------------------------------------------------
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Add parameters; they join at the current arrival, with buffers that start at zero.
+
+        Example:
+            >>> import latecomer as lc
+            >>> opt = lc.optim.AsyncSGD([torch.nn.Parameter(torch.ones(2))], lr=1.0)
+            >>> opt.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))], "lr": 0.1})
+            >>> [group["lr"] for group in opt.param_groups]
+            [1.0, 0.1]
+        """
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        try:
+            self._check_group(group)
+        except (TypeError, ValueError):
+            self.param_groups.pop()
+            raise
+        for key in ("t", "output", "seed", "kept", "keep_next"):
+            group[key] = self.param_groups[0][key]
+        if group["kept"]:  # x_out of a parameter that joins later is what it joined with
+            self._buffers(group["params"], "x_out", torch.clone)
+        self._start_group(group)
+
+    def _start_group(self, group: Group) -> None:
+        """Give a new param group the bookkeeping this rule needs."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what `state_dict` returned, so that the run continues bit for bit; refuses what does not fit.
+
+        Example:
+            >>> import latecomer as lc
+            >>> x = torch.nn.Parameter(torch.ones(2))
+            >>> opt, resumed = (lc.optim.Momentum([x], lr=0.1, beta=0.1) for _ in range(2))
+            >>> x.grad = torch.ones(2); opt.step()
+            >>> resumed.load_state_dict(opt.state_dict())
+            >>> resumed.t
+            1
+        """
+        groups = state_dict["param_groups"]
+        for group in groups:
+            if group.get("method") != self.method or "t" not in group:
+                raise ValueError(
+                    f"This state_dict is of {group.get('method', 'another optimizer')!r}, not of {self.method!r}: "
+                    f"load it into the optimizer that made it"
+                )
+        ids = [i for group in groups for i in group["params"]]
+        for i, p in zip(ids, self._all_params(), strict=False):
+            for key, value in state_dict["state"].get(i, {}).items():
+                if isinstance(value, Tensor) and value.shape != p.shape:
+                    raise ValueError(
+                        f"State {key!r} of parameter {i} has shape {tuple(value.shape)}, the parameter has "
+                        f"{tuple(p.shape)}: this state_dict is of another model"
+                    )
+        super().load_state_dict(state_dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # torch pickles and copies only what a state_dict holds; delays, projections and weights live beside it.
+        own = {name: getattr(self, name) for name in self._own_attributes}
+        return {**super().__getstate__(), **own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:
+            for key, value in self.defaults.items():
+                group.setdefault(key, value)

@@ -1,0 +1,94 @@
+"""What a hyper-parameter may be, and the sentence a wrong one gets."""
+
+from __future__ import annotations
+
+import math
+import operator
+from numbers import Real
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+__all__ = ["AT_LEAST_ZERO", "POSITIVE", "UNIT", "Range", "whole_number"]
+
+
+class Range(NamedTuple):
+    """An interval that a number must lie in, and what to tell who is outside it.
+
+    Example:
+        >>> Range(0, 1, low_open=True).check("beta", 0.1)
+        0.1
+        >>> Range(0, 1, low_open=True).check("beta", 1.2)
+        Traceback (most recent call last):
+        ValueError: Invalid beta value: 1.2 (expected 0 < beta <= 1)
+    """
+
+    low: float
+    high: float = math.inf
+    low_open: bool = False
+    advice: str = ""
+
+    def check(self, name: str, value: Any) -> float:
+        """Return ``value`` as a float, or raise with the value, the allowed range and the remedy.
+
+        Example:
+            >>> Range(0).check("lr", "fast")
+            Traceback (most recent call last):
+            TypeError: Invalid lr value: 'fast' (expected a number, got str)
+        """
+        if type(value) is not float:
+            if isinstance(value, Tensor):
+                if value.numel() != 1:
+                    raise ValueError(
+                        f"Invalid {name} value: a tensor of shape {tuple(value.shape)} (expected one number)"
+                    )
+            elif isinstance(value, bool) or not isinstance(value, Real):
+                raise TypeError(f"Invalid {name} value: {value!r} (expected a number, got {type(value).__name__})")
+            value = float(value)
+        number: float = value
+        # Infinity is never a usable hyper-parameter, and NaN fails every comparison.
+        if (self.low < number or (number == self.low and not self.low_open)) and (
+            number <= self.high and number != math.inf
+        ):
+            return number
+        raise ValueError(f"Invalid {name} value: {number:g} (expected {self.describe(name)}){self.advice}")
+
+    def describe(self, name: str) -> str:
+        """Write the interval as an inequality.
+
+        Example:
+            >>> Range(0, 1, low_open=True).describe("beta")
+            '0 < beta <= 1'
+        """
+        text = f"{self.low:g} {'<' if self.low_open else '<='} {name}"
+        return text if self.high == math.inf else f"{text} <= {self.high:g}"
+
+
+AT_LEAST_ZERO = Range(0)
+POSITIVE = Range(0, low_open=True)
+UNIT = Range(0, 1, low_open=True)
+
+
+def whole_number(name: str, value: Any, *, least: int = 0) -> int:
+    """Return ``value`` as an ``int`` of at least ``least``; floats and booleans are refused, numpy integers are not.
+
+    Example:
+        >>> whole_number("delay", 3)
+        3
+        >>> whole_number("delay", 2.5)
+        Traceback (most recent call last):
+        TypeError: Invalid delay value: 2.5 (expected a whole number, got float)
+    """
+    if type(value) is not int:
+        if isinstance(value, bool):
+            raise TypeError(f"Invalid {name} value: {value!r} (expected a whole number, got bool)")
+        try:
+            value = operator.index(value)
+        except TypeError:
+            raise TypeError(
+                f"Invalid {name} value: {value!r} (expected a whole number, got {type(value).__name__})"
+            ) from None
+    number: int = value
+    if number < least:
+        raise ValueError(f"Invalid {name} value: {number} (expected {name} >= {least})")
+    return number

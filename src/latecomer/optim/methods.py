@@ -1,0 +1,97 @@
+"""The table of methods: a name, the optimizer behind it, and what it does to a late gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from .anytime import OrderedMu2Anytime
+from .base import AsyncOptimizer
+from .momentum import Momentum, OrderedMomentum
+from .mu2 import Mu2SGD, OrderedMu2SGD
+from .sgd import AsyncSGD, DelayAdaptiveSGD, DelayFilteredSGD
+
+__all__ = ["METHODS", "Method"]
+
+
+def _full(delay: int, **_: Any) -> float:
+    return 1.0
+
+
+def _shrunk(delay: int, *, workers: int, **_: Any) -> float:
+    return min(1.0, workers / delay) if delay else 1.0
+
+
+def _filtered(delay: int, *, threshold: float, **_: Any) -> float:
+    return float(delay <= threshold)
+
+
+def _ordered(delay: int, *, beta: float, **_: Any) -> float:
+    return float((1.0 - beta) ** delay)
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of `METHODS`.
+
+    Args:
+        name: The row's key.
+        optimizer: The class that implements the rule.
+        influence: The declared influence of a gradient of a given delay: its lifetime weight on the parameters, in
+            units of lr and of what it would have had with no delay. Takes ``delay`` and whichever of ``beta``,
+            ``workers`` and ``threshold`` the rule depends on, and ignores the others.
+        source: Where the rule is written down.
+        options: Arguments of the optimizer that make it this method.
+        policy: What the server does with an arrival: ``"async"`` applies every one at once.
+
+    Example:
+        >>> round(METHODS["ordered-momentum"].influence(delay=10, beta=0.1, workers=7), 4)
+        0.3487
+    """
+
+    name: str
+    optimizer: type[AsyncOptimizer]
+    influence: Callable[..., float]
+    source: str
+    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    policy: str = "async"
+
+    @property
+    def points(self) -> int:
+        """At how many points a worker evaluates its sample."""
+        return self.optimizer.points
+
+    def __call__(self, params: Any, **options: Any) -> AsyncOptimizer:
+        """Make the optimizer.
+
+        Example:
+            >>> import torch
+            >>> opt = METHODS["catch-up"]([torch.nn.Parameter(torch.zeros(1))], lr=0.1, beta=0.05)
+            >>> type(opt).__name__, opt.param_groups[0]["catch_up"]
+            ('OrderedMomentum', True)
+        """
+        make: Callable[..., AsyncOptimizer] = self.optimizer
+        return make(params, **{**self.options, **options})
+
+
+METHODS: Mapping[str, Method] = MappingProxyType(
+    {
+        method.name: method
+        for method in (
+            Method("async-sgd", AsyncSGD, _full, "Eq. (4)"),
+            Method("delay-adaptive", DelayAdaptiveSGD, _shrunk, "Eq. (3)"),
+            Method("delay-filtered", DelayFilteredSGD, _filtered, "Section 6"),
+            Method("momentum", Momentum, _full, "Eq. (6)"),
+            Method("mu2", Mu2SGD, _full, "Eq. (14)"),
+            Method("ordered-momentum", OrderedMomentum, _ordered, "Algorithm 1, Eq. (8)"),
+            Method(
+                "catch-up", OrderedMomentum, _full, "ours, on top of Algorithm 1", MappingProxyType({"catch_up": True})
+            ),
+            Method("ordered-mu2", OrderedMu2SGD, _ordered, "Eq. (12) with Eq. (14)"),
+            Method("ordered-mu2-anytime", OrderedMu2Anytime, _full, "Algorithm 2"),
+        )
+    }
+)
+"""Every method by its name."""

@@ -1,0 +1,146 @@
+"""Momentum under delays: as it comes (Eq. 6), and with every gradient in its ordered place (Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from .base import Arrival, AsyncOptimizer, Group, Params
+from .checks import UNIT, Range
+from .history import beta_at, missed, retained
+from .indexed import VersionIndexed
+from .kernels import accumulate_and_descend, descend, shrink
+
+__all__ = ["BETA", "Momentum", "OrderedMomentum"]
+
+BETA = UNIT._replace(advice="; beta is the weight of the new gradient: torch's momentum=0.9 is beta=0.1 here")
+
+
+class _MomentumRule(AsyncOptimizer):
+    """``m = weight·g + (1-beta)·m; x -= lr·m``, with a weight that is the method's to say."""
+
+    ranges: ClassVar[Mapping[str, Range]] = {**AsyncOptimizer.ranges, "beta": BETA}
+
+    def _move(self, group: Group, params: list[Tensor], grads: list[Tensor] | None, weight: float) -> None:
+        lr = float(group["lr"])
+        shrink(params, lr * group["weight_decay"])
+        m = self._buffers(params, "m", torch.zeros_like)
+        accumulate_and_descend(params, grads, m, decay=1.0 - float(group["beta"]), weight=weight, lr=lr)
+
+
+class Momentum(_MomentumRule):
+    """Naive asynchronous momentum, Eq. (6): a late gradient is treated as if it were fresh.
+
+    ``m = beta·g + (1-beta)·m; x -= lr·m``
+
+    ``m`` starts at zero. torch's SGD starts its buffer at the first raw gradient instead.
+
+    Args:
+        params: Parameters or param groups.
+        lr: Learning rate.
+        beta: Weight of the new gradient; what torch calls momentum is ``1 - beta``. With ``beta=b`` this is torch's
+            ``SGD(momentum=1-b, dampening=1-b)``.
+        weight_decay: Decoupled weight decay.
+        output: ``"last"`` or ``"uniform"``.
+        seed: Seeds ``output="uniform"``.
+
+    Example:
+        >>> x = torch.nn.Parameter(torch.zeros(1))
+        >>> opt = Momentum([x], lr=1.0, beta=0.5)
+        >>> for _ in range(2):
+        ...     x.grad = torch.ones(1); opt.step()
+        >>> x.item()                                   # -(0.5) - (0.25 + 0.5)
+        -1.25
+    """
+
+    method = "momentum"
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float,
+        beta: float = 0.1,
+        *,
+        weight_decay: float = 0.0,
+        output: str = "last",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(params, {"beta": beta}, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
+
+    def _update(self, group: Group, params: list[Tensor], grads: list[Tensor], arrival: Arrival) -> None:
+        self._move(group, params, None if arrival.zero else grads, weight=float(group["beta"]))
+
+
+class OrderedMomentum(VersionIndexed, _MomentumRule):
+    """Algorithm 1, Eq. (8): a late gradient gets the weight it would have had if it had come in time.
+
+    ``m = beta(1-beta)^d·g + (1-beta)·m; x -= lr·m``
+
+    Late gradients of version 1 count as zero, so that version 1 counts once (Algorithm 1, first line of the loop). Its
+    lifetime weight on the parameters is ``(1-beta)^d``: a gradient that is often late has less say. ``catch_up=True``
+    also makes up for the displacement that a late gradient missed while it was computed,
+
+    ``x -= lr·(1-(1-beta)^d)·g``
+
+    after which the parameters are exactly what sequential momentum makes of the gradients that have arrived, each in
+    its place, and every gradient has the same lifetime weight.
+
+    A schedule of beta or lr is followed by version: a gradient of version k gets
+    ``beta_k · prod(1 - beta_m, m = k+1..t)``, and catches up the sum over ``s = k..t-1`` of
+    ``lr_s · beta_k · prod(1 - beta_m, m = k+1..s)``. A schedule that changes at every update is remembered entry by
+    entry; under a server what no gradient in flight can need any more is forgotten.
+
+    Args:
+        params: Parameters or param groups.
+        lr: Learning rate.
+        beta: Weight of the new gradient; what torch calls momentum is ``1 - beta``. Lower it if the delays are long: a
+            gradient of delay d keeps ``(1-beta)^d`` of its say.
+        catch_up: Make up for the displacement a late gradient missed.
+        weight_decay: Decoupled weight decay.
+        output: ``"last"``, or ``"uniform"`` as Algorithm 1 has it.
+        seed: Seeds ``output="uniform"``.
+
+    Example:
+        >>> x = torch.nn.Parameter(torch.zeros(1))
+        >>> opt = OrderedMomentum([x], lr=1.0, beta=0.5)
+        >>> for delay, g in [(0, 0.0), (0, 0.0), (1, 8.0)]:
+        ...     x.grad = torch.tensor([g]); opt.step(delay=delay)
+        >>> opt.state[x]["m"].item()                   # 0.5 · 0.5 · 8
+        2.0
+
+    References:
+        Bringing Order to Asynchronous SGD: Towards Optimality under Data-Dependent Delays with Momentum, Algorithm 1.
+    """
+
+    method = "ordered-momentum"
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float,
+        beta: float = 0.1,
+        *,
+        catch_up: bool = False,
+        weight_decay: float = 0.0,
+        output: str = "last",
+        seed: int = 0,
+    ) -> None:
+        if not isinstance(catch_up, bool):
+            raise TypeError(f"Invalid catch_up value: {catch_up!r} (expected True or False)")
+        options = {"beta": beta, "catch_up": catch_up}
+        super().__init__(params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
+
+    def _remembered_lr(self, group: Group) -> float:
+        return float(group["lr"]) if group["catch_up"] else 0.0
+
+    def _update(self, group: Group, params: list[Tensor], grads: list[Tensor], arrival: Arrival) -> None:
+        runs, version, t = group["runs"], arrival.version, arrival.t
+        if arrival.zero or (version == 1 and t > 1):  # Algorithm 1: "Use g = 0"
+            self._move(group, params, None, weight=0.0)
+            return
+        self._move(group, params, grads, weight=beta_at(runs, version) * retained(runs, version, t))
+        if group["catch_up"] and version < t:
+            descend(params, grads, missed(runs, version, t))

@@ -1,0 +1,195 @@
+"""Asynchronous SGD and the usual cures for staleness: shrink the late gradient, or drop it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from .base import Arrival, AsyncOptimizer, Group, Params, Work
+from .checks import AT_LEAST_ZERO, POSITIVE, Range, whole_number
+from .kernels import descend, shrink
+
+__all__ = ["AsyncSGD", "DelayAdaptiveSGD", "DelayFilteredSGD"]
+
+
+class _SGD(AsyncOptimizer):
+    """``x -= rate·g``, with a rate that may depend on the arrival."""
+
+    def _rate(self, group: Group, arrival: Arrival) -> float:
+        return float(group["lr"])
+
+    def _update(self, group: Group, params: list[Tensor], grads: list[Tensor], arrival: Arrival) -> None:
+        rate = self._rate(group, arrival)
+        shrink(params, rate * group["weight_decay"])
+        if not arrival.zero:
+            descend(params, grads, rate)
+
+
+class AsyncSGD(_SGD):
+    """Vanilla asynchronous SGD, Eq. (4): every gradient counts in full, however late.
+
+    ``x -= lr·g``
+
+    Args:
+        params: Parameters or param groups.
+        lr: Learning rate.
+        weight_decay: Decoupled weight decay.
+        output: ``"last"`` or ``"uniform"``.
+        seed: Seeds ``output="uniform"``.
+
+    Example:
+        >>> import torch
+        >>> x = torch.nn.Parameter(torch.zeros(1))
+        >>> opt = AsyncSGD([x], lr=0.5)
+        >>> for delay in (0, 1, 2):
+        ...     x.grad = torch.ones(1); opt.step(delay=delay)
+        >>> x.item()
+        -1.5
+    """
+
+    method = "async-sgd"
+
+    def __init__(
+        self, params: Params, lr: float, *, weight_decay: float = 0.0, output: str = "last", seed: int = 0
+    ) -> None:
+        super().__init__(params, {}, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
+
+
+class DelayAdaptiveSGD(_SGD):
+    """Delay-adaptive SGD: a gradient later than M updates is shrunk in proportion.
+
+    ``x -= lr·min(1, M/d)·g``, and the full learning rate at ``d = 0``. With ``L``, ``delta``, ``sigma`` and ``steps``
+    it is Eq. (3), ``lr·min{1/(L·d), 1/(L·M), sqrt(delta/(L·sigma²·T))}``: the paper leaves the constants of its three
+    terms open, here they are one and ``lr`` scales all three.
+
+    Args:
+        params: Parameters or param groups.
+        lr: Learning rate; with Eq. (3) a factor in front of it.
+        workers: The number of workers M. Leave it out under a server, which knows it.
+        L: Smoothness of the objective, for Eq. (3).
+        delta: Gap between the first loss and the best possible one, for Eq. (3).
+        sigma: Standard deviation of the gradient noise, for Eq. (3).
+        steps: Number of updates T, for Eq. (3).
+        weight_decay: Decoupled weight decay.
+        output: ``"last"`` or ``"uniform"``.
+        seed: Seeds ``output="uniform"``.
+
+    Example:
+        >>> import torch
+        >>> x = torch.nn.Parameter(torch.zeros(1))
+        >>> opt = DelayAdaptiveSGD([x], lr=1.0, workers=2)
+        >>> for delay in (0, 1, 2, 3, 4):            # 1 + 1 + 1 + 2/3 + 2/4
+        ...     x.grad = torch.ones(1); opt.step(delay=delay)
+        >>> round(x.item(), 4)
+        -4.1667
+
+    References:
+        Mishchenko et al., Asynchronous SGD Beats Minibatch SGD Under Arbitrary Delays, 2022.
+    """
+
+    method = "delay-adaptive"
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float,
+        *,
+        workers: int | None = None,
+        L: float | None = None,
+        delta: float | None = None,
+        sigma: float | None = None,
+        steps: int | None = None,
+        weight_decay: float = 0.0,
+        output: str = "last",
+        seed: int = 0,
+    ) -> None:
+        constants: dict[str, Any] = {"L": L, "delta": delta, "sigma": sigma, "steps": steps}
+        missing = [name for name, value in constants.items() if value is None]
+        if 0 < len(missing) < len(constants):
+            raise ValueError(f"Eq. (3) needs L, delta, sigma and steps together; missing: {', '.join(missing)}")
+        if not missing:
+            POSITIVE.check("L", L)
+            POSITIVE.check("delta", delta)
+            AT_LEAST_ZERO.check("sigma", sigma)
+            whole_number("steps", steps, least=1)
+        if workers is not None:
+            workers = whole_number("workers", workers, least=1)
+        options = {"workers": workers, **constants}
+        super().__init__(params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
+
+    def _check_arrival(self, arrival: Arrival) -> None:
+        if arrival.workers is not None:
+            return
+        for group in self.param_groups:
+            if group["workers"] is None and (arrival.delay > 0 or group["L"] is not None):
+                raise ValueError(
+                    "delay-adaptive SGD needs the number of workers: write DelayAdaptiveSGD(params, lr=..., workers=M)"
+                )
+
+    def _rate(self, group: Group, arrival: Arrival) -> float:
+        lr, delay = float(group["lr"]), arrival.delay
+        workers: int = group["workers"] or arrival.workers or 1  # _check_arrival: unknown only where it does not matter
+        if group["L"] is None:
+            return lr * min(1.0, workers / delay) if delay else lr
+        terms: list[float] = [1.0 / (group["L"] * workers)]
+        if delay:
+            terms.append(1.0 / (group["L"] * delay))
+        if group["sigma"]:
+            terms.append(math.sqrt(group["delta"] / (group["L"] * group["steps"])) / group["sigma"])
+        return lr * min(terms)
+
+
+class DelayFilteredSGD(_SGD):
+    """Delay-filtered SGD: a gradient later than the threshold is dropped.
+
+    ``x -= lr·g`` if ``d <= threshold``; otherwise nothing changes but the count of arrivals and of `dropped` ones.
+
+    Args:
+        params: Parameters or param groups.
+        lr: Learning rate.
+        threshold: Largest delay that still counts. The paper tries M, 1.5·M and 2·M.
+        weight_decay: Decoupled weight decay.
+        output: ``"last"`` or ``"uniform"``.
+        seed: Seeds ``output="uniform"``.
+
+    Example:
+        >>> import torch
+        >>> x = torch.nn.Parameter(torch.zeros(1))
+        >>> opt = DelayFilteredSGD([x], lr=1.0, threshold=1.5)
+        >>> for delay in (0, 1, 2):
+        ...     x.grad = torch.ones(1); opt.step(delay=delay)
+        >>> x.item(), opt.dropped, opt.t
+        (-2.0, 1, 3)
+    """
+
+    method = "delay-filtered"
+    ranges: ClassVar[Mapping[str, Range]] = {**_SGD.ranges, "threshold": AT_LEAST_ZERO}
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float,
+        *,
+        threshold: float,
+        weight_decay: float = 0.0,
+        output: str = "last",
+        seed: int = 0,
+    ) -> None:
+        options = {"threshold": threshold}
+        super().__init__(params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
+
+    def _start_group(self, group: Group) -> None:
+        group["dropped"] = 0
+
+    def _apply(self, work: Work, arrival: Arrival) -> None:
+        for group in self.param_groups:
+            group["dropped"] += arrival.delay > group["threshold"]
+        super()._apply([item for item in work if arrival.delay <= item[0]["threshold"]], arrival)
+
+    @property
+    def dropped(self) -> int:
+        """How many arrivals were dropped so far (where param groups have their own threshold, by the strictest)."""
+        return max(int(group["dropped"]) for group in self.param_groups)
