@@ -143,7 +143,6 @@ class AsyncOptimizer(Optimizer):
 
     # ---- the step -------------------------------------------------------------------------------------------
 
-    @torch.no_grad()
     def step(
         self,
         closure: Callable[[], Any] | None = None,
@@ -168,34 +167,34 @@ class AsyncOptimizer(Optimizer):
         for group in self.param_groups:
             self._check_group(group)
         self._check_arrival(arrived)
-
-        loss = None
-        if closure is not None:
-            if arrival is not None:
-                raise ValueError(
-                    "closure and arrival exclude each other: with an arrival p.grad holds what a worker sent"
-                )
-            loss, previous_grads = self._evaluate(closure, arrived, previous_grads)
-        grads: Grads = [p.grad for p in self._all_params()]
-        for g in grads:
-            if g is not None and g.layout is not torch.strided:
-                raise TypeError(
-                    f"Gradients must be dense, got layout {g.layout}; create the embedding with sparse=False"
-                )
-        if arrival is None:
-            grads = self.contribution(grads, previous_grads, arrived.version)
-        elif previous_grads is not None:
-            raise ValueError(
-                "previous_grads and arrival exclude each other: with an arrival p.grad already holds the result of "
-                "opt.contribution(grads, previous_grads, version)"
-            )
-
-        self._keep(arrived.t)
-        self._apply(self._split(grads), arrived)
+        with torch.no_grad():
+            loss = None
+            if closure is not None:
+                if arrival is not None:
+                    raise ValueError("closure and arrival exclude each other: an arrival brings its gradients along")
+                loss, previous_grads = self._evaluate(closure, arrived, previous_grads)
+            grads = self._received(arrived, arrival is not None, previous_grads)
+            self._keep(arrived.t)
+            self._apply(self._split(grads), arrived)
         for group in self.param_groups:
             group["t"] = arrived.t
         self._delay = 0
         return loss
+
+    def _received(self, arrived: Arrival, combined: bool, previous_grads: Grads | None) -> Grads:
+        """Return what arrived for every parameter; ``combined`` if a worker has run `contribution` already."""
+        grads: list[Tensor | None] = [p.grad for p in self._all_params()]
+        for g in grads:
+            if g is not None and g.layout is not torch.strided:
+                raise TypeError(f"Gradients must be dense, got layout {g.layout}: create embeddings with sparse=False")
+        if not combined:
+            return self.contribution(grads, previous_grads, arrived.version)
+        if previous_grads is not None:
+            raise ValueError(
+                "previous_grads and arrival exclude each other: with an arrival p.grad already holds the result of "
+                "opt.contribution(grads, previous_grads, version)"
+            )
+        return grads
 
     def _place(self, delay: int, arrival: Arrival | None) -> Arrival:
         """Work out which arrival this is and which version it belongs to."""
@@ -230,7 +229,9 @@ class AsyncOptimizer(Optimizer):
 
     def _check_group(self, group: Group) -> None:
         for name, allowed in self.ranges.items():
-            allowed.check(name, group[name])
+            value = group[name]
+            if not (type(value) is float and allowed.low < value < allowed.high):  # the common case, without a call
+                allowed.check(name, value)
 
     def _check_arrival(self, arrival: Arrival) -> None:
         """Refuse an arrival this rule cannot use, before anything has changed."""
@@ -259,12 +260,13 @@ class AsyncOptimizer(Optimizer):
         """Cut one list for all parameters into the groups, leaving out parameters without gradient."""
         work, start = [], 0
         for group in self.param_groups:
-            params = group["params"]
-            mine = grads[start : start + len(params)]
-            start += len(params)
-            with_grad = [(p, g) for p, g in zip(params, mine, strict=True) if g is not None]
-            if with_grad:
-                work.append((group, [p for p, _ in with_grad], [g for _, g in with_grad]))
+            params: list[Tensor] = group["params"]
+            mine = [g for g in grads[start : start + len(params)] if g is not None]
+            if len(mine) < len(params):
+                params = [p for p, g in zip(params, grads[start:], strict=False) if g is not None]
+            start += len(group["params"])
+            if mine:
+                work.append((group, params, mine))
         return work
 
     def _buffers(self, params: list[Tensor], key: str, start: Callable[[Tensor], Tensor]) -> list[Tensor]:
@@ -422,4 +424,5 @@ class AsyncOptimizer(Optimizer):
         super().__setstate__(state)
         for group in self.param_groups:
             for key, value in self.defaults.items():
-                group.setdefault(key, value)
+                if key != "differentiable":  # torch's own addition to the defaults, which no group needs
+                    group.setdefault(key, value)

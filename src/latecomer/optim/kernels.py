@@ -7,8 +7,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 from torch.utils._foreach_utils import _get_fused_kernels_supported_devices
@@ -27,17 +25,23 @@ def _fusable(x: Tensor, g: Tensor, m: Tensor) -> bool:
     The CPU kernel walks raw memory: with a transposed gradient or a strided parameter it silently pairs the wrong
     elements. It is safe when all three are dense and laid out alike.
     """
-    if x.device.type not in _FUSED_DEVICES or not x.is_floating_point():
+    dtype = x.dtype
+    if dtype is not g.dtype or dtype is not m.dtype:
         return False
-    if x.device.type == "cpu" and x.dtype not in _FUSED_CPU_DTYPES:
-        return False
-    if x.dtype != g.dtype or x.dtype != m.dtype:
+    if x.is_cpu:
+        if dtype not in _FUSED_CPU_DTYPES:
+            return False
+    elif x.device.type not in _FUSED_DEVICES or not dtype.is_floating_point:
         return False
     if x.is_contiguous():
         return g.is_contiguous() and m.is_contiguous()
-    return (
-        x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and x.stride() == g.stride() == m.stride()
-    )
+    channels_last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
+    return channels_last and x.stride() == g.stride() == m.stride()
+
+
+def _alike(xs: list[Tensor]) -> bool:
+    """Whether all tensors have one device and one dtype, as a fused call needs."""
+    return len(xs) == 1 or len({(x.device, x.dtype) for x in xs}) == 1
 
 
 def accumulate_and_descend(
@@ -54,37 +58,39 @@ def accumulate_and_descend(
     if gs is None:
         torch._foreach_mul_(ms, decay)
         torch._foreach_add_(xs, ms, alpha=-lr)
-        return
-    loose: list[int] = []
-    fused: dict[tuple[torch.device, torch.dtype], list[int]] = {}
-    # With momentum 0 torch's kernel takes no buffer at all, so beta = 1 goes the other way.
-    for i, (x, g, m) in enumerate(zip(xs, gs, ms, strict=True)):
-        if decay != 0.0 and _fusable(x, g, m):
-            fused.setdefault((x.device, x.dtype), []).append(i)
-        else:
-            loose.append(i)
-    for indices in fused.values():
-        torch._fused_sgd_(
-            _pick(xs, indices),
-            _pick(gs, indices),
-            _pick(ms, indices),
-            weight_decay=0.0,
-            momentum=decay,
-            lr=lr,
-            dampening=1.0 - weight,
-            nesterov=False,
-            maximize=False,
-            is_first_step=False,
-        )
-    if loose:
-        xs, gs, ms = _pick(xs, loose), _pick(gs, loose), _pick(ms, loose)
-        torch._foreach_mul_(ms, decay)
-        torch._foreach_add_(ms, gs, alpha=weight)
-        torch._foreach_add_(xs, ms, alpha=-lr)
+    elif decay == 0.0:  # with momentum 0 torch's fused kernel takes no buffer at all
+        _loose(xs, gs, ms, decay, weight, lr)
+    elif all(map(_fusable, xs, gs, ms)) and _alike(xs):
+        _fused(xs, gs, ms, decay, weight, lr)
+    else:
+        kinds: dict[tuple[torch.device, torch.dtype] | None, list[tuple[Tensor, Tensor, Tensor]]] = {}
+        for triple in zip(xs, gs, ms, strict=True):
+            kind = (triple[0].device, triple[0].dtype) if _fusable(*triple) else None
+            kinds.setdefault(kind, []).append(triple)
+        for kind, triples in kinds.items():
+            some_xs, some_gs, some_ms = (list(tensors) for tensors in zip(*triples, strict=True))
+            (_loose if kind is None else _fused)(some_xs, some_gs, some_ms, decay, weight, lr)
 
 
-def _pick(tensors: list[Tensor], indices: Sequence[int]) -> list[Tensor]:
-    return tensors if len(indices) == len(tensors) else [tensors[i] for i in indices]
+def _fused(xs: list[Tensor], gs: list[Tensor], ms: list[Tensor], decay: float, weight: float, lr: float) -> None:
+    torch._fused_sgd_(
+        xs,
+        gs,
+        ms,
+        weight_decay=0.0,
+        momentum=decay,
+        lr=lr,
+        dampening=1.0 - weight,
+        nesterov=False,
+        maximize=False,
+        is_first_step=False,
+    )
+
+
+def _loose(xs: list[Tensor], gs: list[Tensor], ms: list[Tensor], decay: float, weight: float, lr: float) -> None:
+    torch._foreach_mul_(ms, decay)
+    torch._foreach_add_(ms, gs, alpha=weight)
+    torch._foreach_add_(xs, ms, alpha=-lr)
 
 
 def descend(xs: list[Tensor], gs: list[Tensor], lr: float) -> None:

@@ -85,11 +85,9 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             Method("delay-filtered", DelayFilteredSGD, _filtered, "Section 6"),
             Method("momentum", Momentum, _full, "Eq. (6)"),
             Method("mu2", Mu2SGD, _full, "Eq. (14)"),
-            Method("ordered-momentum", OrderedMomentum, _ordered, "Algorithm 1, Eq. (8)"),
-            Method(
-                "catch-up", OrderedMomentum, _full, "ours, on top of Algorithm 1", MappingProxyType({"catch_up": True})
-            ),
-            Method("ordered-mu2", OrderedMu2SGD, _ordered, "Eq. (12) with Eq. (14)"),
+            Method("ordered-momentum", OrderedMomentum, _ordered, "Algorithm 1"),
+            Method("catch-up", OrderedMomentum, _full, "ours, on Algorithm 1", MappingProxyType({"catch_up": True})),
+            Method("ordered-mu2", OrderedMu2SGD, _ordered, "Eq. (12), (14)"),
             Method("ordered-mu2-anytime", OrderedMu2Anytime, _full, "Algorithm 2"),
         )
     }

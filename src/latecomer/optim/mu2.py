@@ -74,8 +74,9 @@ class Mu2SGD(VersionIndexed, TwoPointOptimizer):
         super().__init__(params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
 
     def _combine(self, group: Group, g: list[Tensor], g_prev: list[Tensor], version: int) -> list[Tensor]:
-        # A version that no arrival has reached yet will be met by the beta in force now.
-        beta = beta_at(group["runs"], version) if version <= group["t"] else float(group["beta"])
+        # A version that no arrival has reached yet, or a group that has only just joined: the beta in force now.
+        known = group["runs"] and version <= group["t"]
+        beta = beta_at(group["runs"], version) if known else float(group["beta"])
         return list(torch._foreach_add(g, g_prev, alpha=beta - 1.0))
 
     def _weight(self, group: Group, arrival: Arrival) -> float:

@@ -1,0 +1,339 @@
+"""Textbook twins of the optimizers: they keep the whole history and evaluate the paper's sums from scratch.
+
+Slow on purpose, and the oracle of the tests. A twin works on one float64 tensor. Its hyper-parameters are plain
+attributes that may be changed between steps. Nothing here shares code with the optimizers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "TWINS",
+    "AnytimeTwin",
+    "AsyncSGDTwin",
+    "CatchUpTwin",
+    "DelayAdaptiveTwin",
+    "DelayFilteredTwin",
+    "MomentumTwin",
+    "Mu2Twin",
+    "OrderedMomentumTwin",
+    "OrderedMu2Twin",
+    "Twin",
+    "anytime_gd",
+    "anytime_storm",
+    "storm",
+    "synchronous_momentum",
+]
+
+
+@dataclass(frozen=True)
+class Received:
+    """One arrival: who came when, with what, and the hyper-parameters in force."""
+
+    t: int
+    version: int
+    g: Tensor
+    g_prev: Tensor
+    options: dict[str, Any]
+
+    @property
+    def delay(self) -> int:
+        return self.t - self.version
+
+
+class Twin:
+    """Base of the twins.
+
+    ``x_{t+1} = x_1 - sum(displacement(s), s = 1..t)``, where decoupled weight decay multiplies everything before an
+    update by ``1 - rate·weight_decay``.
+
+    Example:
+        >>> twin = OrderedMomentumTwin(torch.zeros(1), lr=1.0, beta=0.5)
+        >>> for delay, g in [(0, 0.0), (0, 0.0), (1, 8.0)]:
+        ...     x = twin.step(torch.tensor([g]), delay=delay)
+        >>> x.item()
+        -2.0
+    """
+
+    def __init__(self, x1: Tensor, **options: Any) -> None:
+        self.options: dict[str, Any] = {"weight_decay": 0.0, **options}
+        self.arrivals: list[Received] = []
+        self.iterates = [x1.detach().double().clone()]
+
+    def step(self, g: Tensor, *, delay: int = 0, previous: Tensor | None = None, zero: bool = False) -> Tensor:
+        """Receive a gradient and return the next iterate."""
+        t = len(self.arrivals) + 1
+        g = torch.zeros_like(self.iterates[0]) if zero else g.detach().double()
+        g_prev = g if previous is None or zero or t == delay + 1 else previous.detach().double()
+        self.arrivals.append(Received(t, t - delay, g, g_prev, dict(self.options)))
+        self.iterates.append(self.next_iterate())
+        return self.iterates[-1]
+
+    def at(self, s: int) -> Received:
+        """Return arrival ``s``, counted from 1."""
+        return self.arrivals[s - 1]
+
+    def rate(self, s: int) -> float:
+        """Return the learning rate of update ``s``."""
+        return float(self.at(s).options["lr"])
+
+    def beta(self, s: int) -> float:
+        """Return beta_s."""
+        return float(self.at(s).options["beta"])
+
+    def product(self, k: int, t: int) -> float:
+        """Return ``prod(1 - beta_m, m = k+1..t)``."""
+        return math.prod(1.0 - self.beta(m) for m in range(k + 1, t + 1))
+
+    def decayed(self, s: int, t: int) -> float:
+        """Return what weight decay leaves at ``t`` of something added at ``s``."""
+        return math.prod(1.0 - self.rate(r) * float(self.at(r).options["weight_decay"]) for r in range(s + 1, t + 1))
+
+    def displacement(self, s: int) -> Tensor:
+        """Return what update ``s`` takes away from the parameters."""
+        raise TypeError(f"{type(self).__name__} does not say what an update is")
+
+    def descended(self, t: int) -> Tensor:
+        """Return the sequence that descends, after ``t`` updates."""
+        steps = (self.decayed(s, t) * self.displacement(s) for s in range(1, t + 1))
+        return sum(steps, start=torch.zeros_like(self.iterates[0])).neg() + self.decayed(0, t) * self.iterates[0]
+
+    def next_iterate(self) -> Tensor:
+        """Evaluate the newest iterate from the history."""
+        return self.descended(len(self.arrivals))
+
+
+class AsyncSGDTwin(Twin):
+    """Eq. (4)."""
+
+    def displacement(self, s: int) -> Tensor:
+        return self.rate(s) * self.at(s).g
+
+
+class DelayAdaptiveTwin(AsyncSGDTwin):
+    """Eq. (3), or its short form ``lr·min(1, M/d)``."""
+
+    def rate(self, s: int) -> float:
+        o, d = self.at(s).options, self.at(s).delay
+        if o.get("L") is None:
+            return float(o["lr"] * (1.0 if d == 0 else min(1.0, o["workers"] / d)))
+        by_delay = math.inf if d == 0 else 1 / (o["L"] * d)
+        by_noise = math.inf if o["sigma"] == 0 else math.sqrt(o["delta"] / (o["L"] * o["sigma"] ** 2 * o["steps"]))
+        return float(o["lr"] * min(by_delay, 1 / (o["L"] * o["workers"]), by_noise))
+
+
+class DelayFilteredTwin(AsyncSGDTwin):
+    """``x -= lr·g`` where ``d <= threshold``."""
+
+    def rate(self, s: int) -> float:
+        return super().rate(s) if self.at(s).delay <= self.at(s).options["threshold"] else 0.0
+
+
+class MomentumTwin(Twin):
+    """Eq. (6) unrolled: ``m_t = sum(beta_s · prod(1 - beta_m, m = s+1..t) · g_s, s = 1..t)`` by arrival."""
+
+    def m(self, t: int) -> Tensor:
+        """Return the momentum after arrival ``t``."""
+        terms = (self.beta(s) * self.product(s, t) * self.at(s).g for s in range(1, t + 1))
+        return sum(terms, start=torch.zeros_like(self.iterates[0]))
+
+    def displacement(self, s: int) -> Tensor:
+        return self.rate(s) * self.m(s)
+
+
+class OrderedMomentumTwin(MomentumTwin):
+    """Algorithm 1 unrolled: ``m_t = sum(beta_k · prod(1 - beta_m, m = k+1..t) · g_k)`` over the arrived versions k."""
+
+    def counts(self, s: int) -> bool:
+        """Whether arrival ``s`` counts: version 1 does so once."""
+        return self.at(s).version > 1 or s == 1
+
+    def m(self, t: int) -> Tensor:
+        counted = [self.at(s) for s in range(1, t + 1) if self.counts(s)]
+        terms = (self.beta(a.version) * self.product(a.version, t) * a.g for a in counted)
+        return sum(terms, start=torch.zeros_like(self.iterates[0]))
+
+
+class CatchUpTwin(OrderedMomentumTwin):
+    """Algorithm 1, and at each arrival the displacement its gradient missed."""
+
+    def displacement(self, s: int) -> Tensor:
+        a, moved = self.at(s), super().displacement(s)
+        if not self.counts(s):
+            return moved
+        missed = sum(self.rate(r) * self.beta(a.version) * self.product(a.version, r) for r in range(a.version, s))
+        return moved + missed * a.g
+
+
+class Mu2Twin(Twin):
+    """Eq. (14) unrolled; ``x_{t+1} = sum of gamma·prod(1 - gamma)·w`` over all ``w``."""
+
+    def weight(self, s: int, t: int) -> float:
+        """Return the weight at ``t`` of what came at ``s``."""
+        return self.product(s, t)
+
+    def d(self, t: int) -> Tensor:
+        """Return the STORM estimate after arrival ``t``."""
+        total = torch.zeros_like(self.iterates[0])
+        for s in range(1, t + 1):
+            a = self.at(s)
+            total += self.weight(s, t) * (a.g - (1.0 - self.beta(a.version)) * a.g_prev)
+        return total
+
+    def displacement(self, s: int) -> Tensor:
+        return self.rate(s) * self.d(s)
+
+    def next_iterate(self) -> Tensor:
+        t = len(self.arrivals)
+        gammas = [float(a.options["gamma"]) for a in self.arrivals]
+        x = math.prod(1.0 - gamma for gamma in gammas) * self.iterates[0]
+        for s in range(1, t + 1):
+            x = x + gammas[s - 1] * math.prod(1.0 - gamma for gamma in gammas[s:]) * self.descended(s)
+        return x
+
+
+class OrderedMu2Twin(Mu2Twin):
+    """Eq. (12) unrolled: the weight belongs to the version."""
+
+    def weight(self, s: int, t: int) -> float:
+        return self.product(self.at(s).version, t)
+
+
+class AnytimeTwin(Twin):
+    """Algorithm 2: ``q_t`` is the sum of all increments that have arrived and ``x_t`` the a-weighted mean of the w."""
+
+    def __init__(self, x1: Tensor, **options: Any) -> None:
+        super().__init__(x1, **options)
+        self.w = [self.iterates[0]]
+
+    def a(self, t: int) -> float:
+        """Return the importance weight ``a_t``."""
+        weights = self.options.get("weights")
+        return 0.0 if t == 0 else float(t if weights is None else weights(t))
+
+    def next_iterate(self) -> Tensor:
+        t = len(self.arrivals)
+        q = torch.zeros_like(self.iterates[0])
+        for r in self.arrivals:
+            q += self.a(r.version) * r.g - self.a(r.version - 1) * r.g_prev
+        shrunk = (1.0 - self.rate(t) * self.a(t) * self.at(t).options["weight_decay"]) * self.w[-1]
+        self.w.append(_projected(self.options.get("projection"), shrunk - self.rate(t) * q))
+        return _weighted_mean(self.w, [self.a(s) for s in range(1, t + 2)])
+
+
+TWINS: dict[str, type[Twin]] = {
+    "async-sgd": AsyncSGDTwin,
+    "delay-adaptive": DelayAdaptiveTwin,
+    "delay-filtered": DelayFilteredTwin,
+    "momentum": MomentumTwin,
+    "mu2": Mu2Twin,
+    "ordered-momentum": OrderedMomentumTwin,
+    "catch-up": CatchUpTwin,
+    "ordered-mu2": OrderedMu2Twin,
+    "ordered-mu2-anytime": AnytimeTwin,
+}
+"""The twin of every method in `latecomer.optim.METHODS`."""
+
+
+# ---- oracles without delay, as they stand in the paper: each calls grad(x, t) for the gradient of sample t at x -----
+
+Oracle = Callable[[Tensor, int], Tensor]
+
+
+def synchronous_momentum(x1: Tensor, grad: Oracle, steps: int, *, lr: float, beta: float) -> list[Tensor]:
+    """Eq. (5): momentum on one worker; returns ``x_1..x_{steps+1}``.
+
+    Example:
+        >>> xs = synchronous_momentum(torch.ones(1), lambda x, t: x, 2, lr=1.0, beta=0.5)
+        >>> [x.item() for x in xs]
+        [1.0, 0.5, 0.0]
+    """
+    x, m = [x1], torch.zeros_like(x1)
+    for t in range(1, steps + 1):
+        m = beta * grad(x[-1], t) + (1 - beta) * m
+        x.append(x[-1] - lr * m)
+    return x
+
+
+def storm(x1: Tensor, grad: Oracle, steps: int, *, lr: float, beta: float) -> list[Tensor]:
+    """STORM as Section 5.2 writes it, with the correction term apart; starts at ``d_1 = beta·g_1``.
+
+    Example:
+        >>> xs = storm(torch.ones(1), lambda x, t: x, 2, lr=1.0, beta=0.5)
+        >>> [x.item() for x in xs]
+        [1.0, 0.5, 0.25]
+    """
+    x, d = [x1, x1], torch.zeros_like(x1)  # x_0 = x_1
+    for t in range(1, steps + 1):
+        g, g_prev = grad(x[-1], t), grad(x[-2], t)
+        d = (1 - beta) * d + beta * g + (1 - beta) * (g - g_prev)
+        x.append(x[-1] - lr * d)
+    return x[1:]
+
+
+def anytime_gd(
+    x1: Tensor, grad: Oracle, steps: int, *, lr: float, a: Callable[[int], float] = float, projection: Any = None
+) -> list[Tensor]:
+    """Anytime-GD (Section 5.3): ``w = P(w - lr·a_t·g_t)``, x the weighted mean of the w.
+
+    Example:
+        >>> xs = anytime_gd(torch.ones(1), lambda x, t: x, 1, lr=0.75)
+        >>> [x.item() for x in xs]                     # w_2 = 0.25, x_2 = (1·1 + 2·0.25)/3
+        [1.0, 0.5]
+    """
+    return _anytime(x1, lambda x, t: a(t) * grad(x[-1], t), steps, lr, a, projection)
+
+
+def anytime_storm(
+    x1: Tensor, grad: Oracle, steps: int, *, lr: float, a: Callable[[int], float] = float, projection: Any = None
+) -> list[Tensor]:
+    """Anytime-GD on the STORM estimate ``a_t·d_t = a_{t-1}·d_{t-1} + a_t·g_t - a_{t-1}·g'`` (Section 5.4).
+
+    Example:
+        >>> xs = anytime_storm(torch.ones(1), lambda x, t: x, 1, lr=0.75)
+        >>> [x.item() for x in xs]
+        [1.0, 0.5]
+    """
+    ad = [torch.zeros_like(x1)]
+
+    def direction(x: list[Tensor], t: int) -> Tensor:
+        before = a(t - 1) * grad(x[-2], t) if t > 1 else torch.zeros_like(x1)
+        ad.append(ad[-1] + a(t) * grad(x[-1], t) - before)
+        return ad[-1]
+
+    return _anytime(x1, direction, steps, lr, a, projection)
+
+
+def _anytime(
+    x1: Tensor,
+    direction: Callable[[list[Tensor], int], Tensor],
+    steps: int,
+    lr: float,
+    a: Callable[[int], float],
+    projection: Any,
+) -> list[Tensor]:
+    x, w = [x1], [x1]
+    for t in range(1, steps + 1):
+        w.append(_projected(projection, w[-1] - lr * direction(x, t)))
+        x.append(_weighted_mean(w, [a(s) for s in range(1, t + 2)]))
+    return x
+
+
+def _projected(projection: Any, w: Tensor) -> Tensor:
+    if projection is None:
+        return w
+    moved = [w.clone()]
+    result = projection(moved)
+    return moved[0] if result is None else result[0]
+
+
+def _weighted_mean(tensors: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    total = sum((weight * t for weight, t in zip(weights, tensors, strict=True)), start=torch.zeros_like(tensors[0]))
+    return total / sum(weights)

@@ -1,0 +1,123 @@
+"""What the tests of the optimizers share: making a method and its twin, schedules, and running both side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from latecomer.optim import METHODS, AsyncOptimizer
+from latecomer.optim.reference import TWINS, Twin
+
+NAMES = sorted(METHODS)
+SHAPES = ((3, 4), (5,), ())
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "async-sgd": {"lr": 0.1},
+    "delay-adaptive": {"lr": 0.1, "workers": 3},
+    "delay-filtered": {"lr": 0.1, "threshold": 2.5},
+    "momentum": {"lr": 0.1, "beta": 0.3},
+    "mu2": {"lr": 0.1, "beta": 0.3, "gamma": 0.4},
+    "ordered-momentum": {"lr": 0.1, "beta": 0.3},
+    "catch-up": {"lr": 0.1, "beta": 0.3},
+    "ordered-mu2": {"lr": 0.1, "beta": 0.3, "gamma": 0.4},
+    "ordered-mu2-anytime": {"lr": 0.01},
+}
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
+
+
+def parameters(dtype: torch.dtype = torch.float64, seed: int = 0, shapes: Sequence[Any] = SHAPES) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.nn.Parameter(torch.randn(s, dtype=torch.float64, generator=generator).to(dtype)) for s in shapes]
+
+
+def make(name: str, params: Any, **options: Any) -> AsyncOptimizer:
+    return METHODS[name](params, **{**OPTIONS[name], **options})
+
+
+def make_twin(name: str, params: Sequence[Tensor], **options: Any) -> Twin:
+    return TWINS[name](flat(params), **{**OPTIONS[name], **options})
+
+
+def flat(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.cat([t.detach().double().flatten() for t in tensors])
+
+
+def like(params: Sequence[Tensor], generator: torch.Generator) -> list[Tensor]:
+    """Random gradients, drawn in float64 so that every dtype sees the same ones up to rounding."""
+    return [torch.randn(p.shape, dtype=torch.float64, generator=generator).to(p.dtype) for p in params]
+
+
+def feed(
+    opt: AsyncOptimizer, grads: Sequence[Tensor | None], previous: Sequence[Tensor] | None = None, **how: Any
+) -> None:
+    for p, g in zip((p for group in opt.param_groups for p in group["params"]), grads, strict=True):
+        p.grad = g
+    opt.step(previous_grads=previous if opt.points == 2 else None, **how)
+
+
+def run(opt: AsyncOptimizer, delays: Sequence[int], seed: int = 0) -> None:
+    """Feed random gradients with these delays, starting wherever the optimizer is."""
+    params = [p for group in opt.param_groups for p in group["params"]]
+    for delay in delays:
+        generator = torch.Generator().manual_seed(1000 * seed + opt.t)
+        feed(opt, like(params, generator), like(params, generator), delay=delay)
+
+
+def side_by_side(
+    name: str,
+    delays: Sequence[int],
+    *,
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
+    schedule: Callable[[int], dict[str, float]] = lambda t: {},
+    shapes: Sequence[Any] = SHAPES,
+    **options: Any,
+) -> tuple[AsyncOptimizer, Twin, float]:
+    """Run a method and its twin on the same random gradients; return both and the largest relative difference."""
+    params = parameters(dtype, seed, shapes)
+    opt, twin = make(name, params, **options), make_twin(name, params, **options)
+    generator = torch.Generator().manual_seed(seed + 1)
+    worst = 0.0
+    for t, delay in enumerate(delays, start=1):
+        for key, value in schedule(t).items():
+            twin.options[key] = value
+            for group in opt.param_groups:
+                group[key] = value
+        g, before = like(params, generator), like(params, generator)
+        feed(opt, g, before, delay=delay)
+        expected = twin.step(flat(g), delay=delay, previous=flat(before))
+        worst = max(worst, relative(flat(params), expected))
+    return opt, twin, worst
+
+
+def relative(got: Tensor, expected: Tensor) -> float:
+    return float((got.double() - expected.double()).norm() / expected.double().norm().clamp_min(1e-30))
+
+
+@st.composite
+def any_delays(draw: st.DrawFn, max_size: int = 20) -> list[int]:
+    """Any delay the optimizer accepts: at arrival t anything from 0 to t - 1."""
+    n = draw(st.integers(1, max_size))
+    return [draw(st.integers(0, t - 1)) for t in range(1, n + 1)]
+
+
+@st.composite
+def worker_delays(draw: st.DrawFn, max_size: int = 20) -> list[int]:
+    """Delays that M workers can produce: each goes on from the iterate its last arrival made."""
+    workers = draw(st.integers(1, 6))
+    order = draw(st.lists(st.integers(0, workers - 1), min_size=1, max_size=max_size))
+    return delays_of(order)
+
+
+def delays_of(order: Sequence[int]) -> list[int]:
+    """The delays that follow when workers hand in in this order."""
+    version: dict[int, int] = {}
+    delays = []
+    for t, worker in enumerate(order, start=1):
+        delays.append(t - version.get(worker, 1))
+        version[worker] = t + 1
+    return delays

@@ -1,0 +1,114 @@
+"""The repo keeps its own rules: documented examples, no machine's paths, files of one idea."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import latecomer
+
+ROOT = Path(__file__).parent.parent
+MODULES = [
+    importlib.import_module(info.name)
+    for info in pkgutil.walk_packages(latecomer.__path__, "latecomer.")
+    if not info.name.endswith("__main__")
+]
+
+
+def tracked(*patterns: str) -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    return [ROOT / line for line in listed.stdout.splitlines() if (ROOT / line).exists()]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__)
+def test_every_public_function_and_class_has_an_example_that_runs(module: ModuleType) -> None:
+    """pytest --doctest-modules runs them; here it is enough that they are there."""
+    assert module.__all__, f"{module.__name__} says what is public"
+    finder = doctest.DocTestFinder(recurse=False)
+    for name in module.__all__:
+        thing = getattr(module, name)
+        if getattr(thing, "__module__", None) != module.__name__ or not (
+            inspect.isclass(thing) or inspect.isfunction(thing)
+        ):
+            continue
+        if module.__name__.endswith("reference") and name.endswith("Twin") and name != "Twin":
+            continue  # the twins are one family, with its example at the base
+        if module.__name__ == "latecomer.demo" and name in ("Result", "draw"):
+            continue  # a plain record, and a figure
+        tests = finder.find(thing, name)
+        assert any(test.examples for test in tests), f"{module.__name__}.{name} has no example"
+
+
+def test_no_source_file_is_longer_than_500_lines() -> None:
+    assert [path for path in tracked("*.py") if len(path.read_text().splitlines()) > 500] == []
+
+
+def test_no_absolute_path_of_a_machine_in_the_tree() -> None:
+    own = re.compile(r"(?<![\w.])/(?:home|root|Users|work)/\w")
+    found = [
+        path
+        for path in tracked("*.py", "*.md", "*.toml", "*.txt", "Makefile", "*.cff", ".ci/*")
+        if own.search(path.read_text())
+    ]
+    assert found == []
+
+
+def test_the_pinned_set_fits_the_ranges() -> None:
+    from packaging.requirements import Requirement
+
+    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
+    pins = {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in pins.items()}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *(r for extra in project["optional-dependencies"].values() for r in extra)]
+    for requirement in map(Requirement, wanted):
+        assert requirement.specifier.contains(pins[requirement.name]), requirement
+    assert pins["torch"] == "2.13.0"
+
+
+def test_the_version_is_written_once_and_quoted_right() -> None:
+    for name in ("CITATION.cff", "CHANGELOG.md"):
+        assert latecomer.__version__ in (ROOT / name).read_text()
+
+
+def blocks(path: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.exists() and blocks(p)], ids=lambda p: p.name)
+def test_the_examples_on_the_pages_run(page: Path) -> None:
+    """All Python blocks of a page, one after the other in one namespace, as a reader would type them."""
+    namespace: dict[str, object] = {}
+    for block in blocks(page):
+        exec(compile(block, str(page), "exec"), namespace)
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
+            if not target.startswith(("http:", "https:")):
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_make_targets_named_on_the_pages_exist() -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    for page in PAGES:
+        for target in re.findall(r"`make (\w+)`", page.read_text()):
+            assert target in targets, f"{page.name} names make {target}"
+
+
+def test_ci_is_make_test() -> None:
+    assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == "exec make test"
