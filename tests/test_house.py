@@ -56,12 +56,8 @@ def test_no_source_file_is_longer_than_500_lines() -> None:
 
 def test_no_absolute_path_of_a_machine_in_the_tree() -> None:
     own = re.compile(r"(?<![\w.])/(?:home|root|Users|work)/\w")
-    found = [
-        path
-        for path in tracked("*.py", "*.md", "*.toml", "*.txt", "Makefile", "*.cff", ".ci/*")
-        if own.search(path.read_text())
-    ]
-    assert found == []
+    pages = tracked("*.py", "*.md", "*.toml", "*.txt", "*.yml", "*.cff", "Makefile", ".ci/*")
+    assert [path for path in pages if own.search(path.read_text())] == []
 
 
 def test_the_pinned_set_fits_the_ranges() -> None:
@@ -101,6 +97,24 @@ def test_links_between_pages_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
             if not target.startswith(("http:", "https:")):
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_paper_map_leads_to_code_and_tests_that_exist() -> None:
+    text = (ROOT / "docs" / "paper-map.md").read_text()
+    sources = {path.name: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
+    rows = [line.split("|") for line in text.splitlines() if line.startswith("| ") and "`" in line]
+    assert len(rows) > 10
+    for row in rows:
+        for symbol in re.findall(r"`((?:optim|demo)\.[\w.]+)`", row[2]):
+            thing: object = latecomer
+            for part in symbol.split("."):
+                thing = getattr(thing, part)
+    named = re.findall(r"`(?:(test_\w+\.py)::)?(test_\w+)`", text)
+    assert len(named) > 10
+    file = ""
+    for stated, name in named:
+        file = stated or file
+        assert re.search(rf"^def {name}\(", sources[file], flags=re.MULTILINE), f"{file}::{name}"
 
 
 def test_make_targets_named_on_the_pages_exist() -> None:

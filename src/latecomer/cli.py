@@ -68,8 +68,7 @@ def _commands() -> Any:
     """Build the type that tyro reads the subcommands from."""
     defaults = {name: kind() for name, kind in COMMANDS.items()}
     texts = {name: cleandoc(kind.__doc__ or "") for name, kind in COMMANDS.items()}
-    union: Any = tyro.extras.subcommand_type_from_defaults(defaults, descriptions=texts)
-    return tyro.conf.OmitSubcommandPrefixes[union]
+    return tyro.extras.subcommand_type_from_defaults(defaults, descriptions=texts)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -90,6 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             prog="latecomer",
             description="Asynchronous training in which every late gradient gets its place.",
             args=argv or ["--help"],
+            config=(tyro.conf.OmitSubcommandPrefixes,),
         )
         command.run(Console())
     except OSError as error:

@@ -42,7 +42,7 @@ class Schedule:
         >>> schedule = Schedule.make(steps=10_000, seed=0)
         >>> delay = schedule.t - schedule.version
         >>> round(float(delay[schedule.slow].mean()), 1), round(float(delay[~schedule.slow].mean()), 1)
-        (22.4, 4.1)
+        (19.8, 4.3)
     """
 
     worker: NDArray[np.int64]
@@ -132,7 +132,8 @@ def excess_loss(method: str, schedule: Schedule, seed: int) -> float:
     """Train on the two-centre quadratic and return the loss above the optimum.
 
     Example:
-        >>> excess_loss("momentum", Schedule.make(6000, seed=0), seed=0) < 0.05
+        >>> schedule = Schedule.make(10_000, seed=0)
+        >>> excess_loss("catch-up", schedule, seed=0) < excess_loss("ordered-momentum", schedule, seed=0)
         True
     """
     steps = len(schedule.worker)
