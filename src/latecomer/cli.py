@@ -74,7 +74,7 @@ def _commands() -> Any:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0, or 2 with one sentence on bad input.
 
-    Example:
+    Examples:
         >>> main(["--version"])
         latecomer 0.1.0
         0

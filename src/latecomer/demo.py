@@ -38,7 +38,7 @@ class Schedule:
     At every arrival worker i of M comes with probability proportional to i. If the wait since its last arrival exceeds
     ``log(q)/log(1 - p_i)``, its sample counts as one of the slow share q.
 
-    Example:
+    Examples:
         >>> schedule = Schedule.make(steps=10_000, seed=0)
         >>> delay = schedule.t - schedule.version
         >>> round(float(delay[schedule.slow].mean()), 1), round(float(delay[~schedule.slow].mean()), 1)
@@ -109,7 +109,7 @@ def _replay(
 def slow_say(method: str, schedule: Schedule) -> float:
     """Read the mean weight of slow over fast gradients off gradients that only say which kind they are.
 
-    Example:
+    Examples:
         >>> round(slow_say("momentum", Schedule.make(2000, seed=0)), 2)
         1.0
     """
@@ -131,7 +131,7 @@ def slow_say(method: str, schedule: Schedule) -> float:
 def excess_loss(method: str, schedule: Schedule, seed: int) -> float:
     """Train on the two-centre quadratic and return the loss above the optimum.
 
-    Example:
+    Examples:
         >>> schedule = Schedule.make(10_000, seed=0)
         >>> excess_loss("catch-up", schedule, seed=0) < excess_loss("ordered-momentum", schedule, seed=0)
         True
@@ -157,7 +157,7 @@ def excess_loss(method: str, schedule: Schedule, seed: int) -> float:
 def measure(steps: int, seed: int) -> Iterable[Result]:
     """Run every method on one shared schedule, one at a time.
 
-    Example:
+    Examples:
         >>> next(iter(measure(steps=2000, seed=0))).method
         'async-sgd'
     """

@@ -37,7 +37,7 @@ class OrderedMu2Anytime(TwoPointOptimizer):
         output: ``"last"`` or ``"uniform"``.
         seed: Seeds ``output="uniform"``.
 
-    Example:
+    Examples:
         >>> from latecomer.optim import Ball
         >>> x = torch.nn.Parameter(torch.tensor([4.0]))
         >>> opt = OrderedMu2Anytime([x], lr=0.25 / 100, projection=Ball(radius=5.0))
@@ -82,7 +82,7 @@ class OrderedMu2Anytime(TwoPointOptimizer):
     def weight(self, t: int) -> float:
         """Return the importance weight ``a_t``, with ``a_0 = 0``.
 
-        Example:
+        Examples:
             >>> opt = OrderedMu2Anytime([torch.nn.Parameter(torch.zeros(1))], lr=0.1, weights=lambda t: t**2)
             >>> [opt.weight(t) for t in range(4)]
             [0.0, 1.0, 4.0, 9.0]

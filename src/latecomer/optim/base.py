@@ -35,7 +35,7 @@ class Arrival:
         zero: Counts as an arrival but carries no weight; its values are never read.
         oldest: The oldest version still in flight; the optimizer forgets schedules older than that.
 
-    Example:
+    Examples:
         >>> Arrival(t=5, version=3).delay
         2
     """
@@ -60,7 +60,7 @@ class AsyncOptimizer(Optimizer):
     The iterate just before arrival ``t`` is ``x_t``; `version` is the index of the iterate that the parameters hold
     now. Note it when a gradient is started, and the delay at arrival is the difference:
 
-    Example:
+    Examples:
         >>> import latecomer as lc
         >>> x = torch.nn.Parameter(torch.zeros(2))
         >>> opt = lc.optim.AsyncSGD([x], lr=0.5)
@@ -123,7 +123,7 @@ class AsyncOptimizer(Optimizer):
     def delay(self) -> int:
         """The delay of the next `step`, for wrappers that drop keyword arguments; back to 0 after that step.
 
-        Example:
+        Examples:
             >>> import latecomer as lc
             >>> x = torch.nn.Parameter(torch.zeros(1))
             >>> opt = lc.optim.OrderedMomentum([x], lr=1.0, beta=0.5)
@@ -299,7 +299,7 @@ class AsyncOptimizer(Optimizer):
 
         ``"last"`` returns the parameters themselves; ``"uniform"`` the one kept out of ``x_1..x_t``.
 
-        Example:
+        Examples:
             >>> import latecomer as lc
             >>> x = torch.nn.Parameter(torch.zeros(1))
             >>> opt = lc.optim.AsyncSGD([x], lr=1.0, output="uniform", seed=3)
@@ -320,7 +320,7 @@ class AsyncOptimizer(Optimizer):
                 second.
             worker: Who is asking, for rules that hand out different points.
 
-        Example:
+        Examples:
             >>> import latecomer as lc
             >>> x = torch.nn.Parameter(torch.ones(2))
             >>> here = [torch.empty(2)]
@@ -348,7 +348,7 @@ class AsyncOptimizer(Optimizer):
             previous_grads: Gradients of the same sample at the iterate before, for rules with two points.
             version: Index of the iterate.
 
-        Example:
+        Examples:
             >>> import latecomer as lc
             >>> opt = lc.optim.AsyncSGD([torch.nn.Parameter(torch.ones(2))], lr=1.0)
             >>> opt.contribution([torch.ones(2)], None, version=1)
@@ -363,7 +363,7 @@ class AsyncOptimizer(Optimizer):
     def add_param_group(self, param_group: Group) -> None:
         """Add parameters; they join at the current arrival, with buffers that start at zero.
 
-        Example:
+        Examples:
             >>> import latecomer as lc
             >>> opt = lc.optim.AsyncSGD([torch.nn.Parameter(torch.ones(2))], lr=1.0)
             >>> opt.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))], "lr": 0.1})
@@ -389,7 +389,7 @@ class AsyncOptimizer(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what `state_dict` returned, so that the run continues bit for bit; refuses what does not fit.
 
-        Example:
+        Examples:
             >>> import latecomer as lc
             >>> x = torch.nn.Parameter(torch.ones(2))
             >>> opt, resumed = (lc.optim.Momentum([x], lr=0.1, beta=0.1) for _ in range(2))

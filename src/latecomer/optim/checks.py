@@ -15,7 +15,7 @@ __all__ = ["AT_LEAST_ZERO", "POSITIVE", "UNIT", "Range", "whole_number"]
 class Range(NamedTuple):
     """An interval that a number must lie in, and what to tell who is outside it.
 
-    Example:
+    Examples:
         >>> Range(0, 1, low_open=True).check("beta", 0.1)
         0.1
         >>> Range(0, 1, low_open=True).check("beta", 1.2)
@@ -31,7 +31,7 @@ class Range(NamedTuple):
     def check(self, name: str, value: Any) -> float:
         """Return ``value`` as a float, or raise with the value, the allowed range and the remedy.
 
-        Example:
+        Examples:
             >>> Range(0).check("lr", "fast")
             Traceback (most recent call last):
             TypeError: Invalid lr value: 'fast' (expected a number, got str)
@@ -56,7 +56,7 @@ class Range(NamedTuple):
     def describe(self, name: str) -> str:
         """Write the interval as an inequality.
 
-        Example:
+        Examples:
             >>> Range(0, 1, low_open=True).describe("beta")
             '0 < beta <= 1'
         """
@@ -72,7 +72,7 @@ UNIT = Range(0, 1, low_open=True)
 def whole_number(name: str, value: Any, *, least: int = 0) -> int:
     """Return ``value`` as an ``int`` of at least ``least``; floats and booleans are refused, numpy integers are not.
 
-    Example:
+    Examples:
         >>> whole_number("delay", 3)
         3
         >>> whole_number("delay", 2.5)

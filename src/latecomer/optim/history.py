@@ -18,7 +18,7 @@ Runs = list[tuple[int, float, float]]
 def record(runs: Runs, t: int, beta: float, lr: float) -> None:
     """Note that ``beta`` and ``lr`` are in force at arrival ``t``.
 
-    Example:
+    Examples:
         >>> runs = []
         >>> for t in range(1, 100):
         ...     record(runs, t, beta=0.1 if t < 50 else 0.05, lr=1.0)
@@ -32,7 +32,7 @@ def record(runs: Runs, t: int, beta: float, lr: float) -> None:
 def forget(runs: Runs, oldest: int) -> None:
     """Drop what only versions before ``oldest`` would need.
 
-    Example:
+    Examples:
         >>> runs = [(1, 0.1, 1.0), (50, 0.05, 1.0), (80, 0.01, 1.0)]
         >>> forget(runs, oldest=60)
         >>> runs
@@ -56,7 +56,7 @@ def _run_of(runs: Runs, version: int) -> int:
 def beta_at(runs: Runs, version: int) -> float:
     """Return the beta that was in force at arrival ``version``.
 
-    Example:
+    Examples:
         >>> beta_at([(1, 0.1, 1.0), (50, 0.05, 1.0)], version=49)
         0.1
     """
@@ -66,7 +66,7 @@ def beta_at(runs: Runs, version: int) -> float:
 def retained(runs: Runs, version: int, t: int) -> float:
     """Return ``prod(1 - beta_m, m = version+1..t)``: what momentum keeps at ``t`` of something ``version`` old.
 
-    Example:
+    Examples:
         >>> round(retained([(1, 0.1, 1.0)], version=3, t=5), 12)  # (1 - 0.1)^2
         0.81
         >>> round(retained([(1, 0.1, 1.0), (5, 0.5, 1.0)], version=3, t=5), 12)
@@ -89,7 +89,7 @@ def missed(runs: Runs, version: int, t: int) -> float:
     That is ``sum(lr_s · beta_k · prod(1 - beta_m, m = k+1..s), s = k..t-1)`` with ``k = version``; for constant lr
     and beta it is ``lr · (1 - (1 - beta)^(t - k))``.
 
-    Example:
+    Examples:
         >>> round(missed([(1, 0.1, 2.0)], version=3, t=5), 12)  # 2 · (1 - 0.9^2)
         0.38
     """

@@ -11,7 +11,7 @@ __all__ = ["VersionIndexed"]
 class VersionIndexed(AsyncOptimizer):
     """Mixin that remembers which beta was in force at which version, in ``group["runs"]``.
 
-    Example:
+    Examples:
         >>> import torch
         >>> import latecomer as lc
         >>> x = torch.nn.Parameter(torch.zeros(1))

@@ -49,7 +49,7 @@ def accumulate_and_descend(
 ) -> None:
     """Do ``m = decay·m + weight·g; x -= lr·m`` in place for every tensor; ``gs=None`` stands for zero gradients.
 
-    Example:
+    Examples:
         >>> x, g, m = [torch.ones(2)], [torch.ones(2)], [torch.zeros(2)]
         >>> accumulate_and_descend(x, g, m, decay=0.5, weight=0.25, lr=2.0)
         >>> m[0].tolist(), x[0].tolist()
@@ -96,7 +96,7 @@ def _loose(xs: list[Tensor], gs: list[Tensor], ms: list[Tensor], decay: float, w
 def descend(xs: list[Tensor], gs: list[Tensor], lr: float) -> None:
     """Do ``x -= lr·g`` in place for every tensor.
 
-    Example:
+    Examples:
         >>> x = [torch.ones(2)]
         >>> descend(x, [torch.ones(2)], lr=0.25)
         >>> x[0].tolist()
@@ -108,7 +108,7 @@ def descend(xs: list[Tensor], gs: list[Tensor], lr: float) -> None:
 def shrink(xs: list[Tensor], rate: float) -> None:
     """Decoupled weight decay: do ``x *= 1 - rate`` in place; a rate of 0 touches nothing.
 
-    Example:
+    Examples:
         >>> x = [torch.ones(2)]
         >>> shrink(x, 0.5)
         >>> x[0].tolist()

@@ -46,7 +46,7 @@ class Method:
         options: Arguments of the optimizer that make it this method.
         policy: What the server does with an arrival: ``"async"`` applies every one at once.
 
-    Example:
+    Examples:
         >>> round(METHODS["ordered-momentum"].influence(delay=10, beta=0.1, workers=7), 4)
         0.3487
     """
@@ -66,7 +66,7 @@ class Method:
     def __call__(self, params: Any, **options: Any) -> AsyncOptimizer:
         """Make the optimizer.
 
-        Example:
+        Examples:
             >>> import torch
             >>> opt = METHODS["catch-up"]([torch.nn.Parameter(torch.zeros(1))], lr=0.1, beta=0.05)
             >>> type(opt).__name__, opt.param_groups[0]["catch_up"]

@@ -47,7 +47,7 @@ class Momentum(_MomentumRule):
         output: ``"last"`` or ``"uniform"``.
         seed: Seeds ``output="uniform"``.
 
-    Example:
+    Examples:
         >>> x = torch.nn.Parameter(torch.zeros(1))
         >>> opt = Momentum([x], lr=1.0, beta=0.5)
         >>> for _ in range(2):
@@ -103,7 +103,7 @@ class OrderedMomentum(VersionIndexed, _MomentumRule):
         output: ``"last"``, or ``"uniform"`` as Algorithm 1 has it.
         seed: Seeds ``output="uniform"``.
 
-    Example:
+    Examples:
         >>> x = torch.nn.Parameter(torch.zeros(1))
         >>> opt = OrderedMomentum([x], lr=1.0, beta=0.5)
         >>> for delay, g in [(0, 0.0), (0, 0.0), (1, 8.0)]:

@@ -37,7 +37,7 @@ class Mu2SGD(VersionIndexed, TwoPointOptimizer):
         output: ``"last"`` or ``"uniform"``.
         seed: Seeds ``output="uniform"``.
 
-    Example:
+    Examples:
         >>> x = torch.nn.Parameter(torch.tensor([4.0]))
         >>> opt = Mu2SGD([x], lr=0.25, beta=0.5, gamma=0.5)
         >>> def closure():
@@ -113,7 +113,7 @@ class OrderedMu2SGD(Mu2SGD):
         output: ``"last"`` or ``"uniform"``.
         seed: Seeds ``output="uniform"``.
 
-    Example:
+    Examples:
         >>> x = torch.nn.Parameter(torch.zeros(1))
         >>> opt = OrderedMu2SGD([x], lr=1.0, beta=0.5, gamma=1.0)
         >>> for delay, g, before in [(0, 0.0, 0.0), (0, 0.0, 0.0), (1, 8.0, 4.0)]:

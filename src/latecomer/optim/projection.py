@@ -25,7 +25,7 @@ class Ball:
         radius: Its radius; the paper's diameter D is twice that.
         centre: A number for every coordinate, or one tensor per parameter.
 
-    Example:
+    Examples:
         >>> x = [torch.tensor([3.0]), torch.tensor([4.0])]
         >>> Ball(radius=2.5)(x)
         >>> [t.item() for t in x]
@@ -60,7 +60,7 @@ class Box:
         low: A number for every coordinate (``-math.inf`` for none), or one tensor per parameter.
         high: Likewise.
 
-    Example:
+    Examples:
         >>> x = [torch.tensor([-3.0, 0.5, 4.0])]
         >>> Box(-1, 1)(x)
         >>> x[0].tolist()

@@ -54,7 +54,7 @@ class Twin:
     ``x_{t+1} = x_1 - sum(displacement(s), s = 1..t)``, where decoupled weight decay multiplies everything before an
     update by ``1 - rate·weight_decay``.
 
-    Example:
+    Examples:
         >>> twin = OrderedMomentumTwin(torch.zeros(1), lr=1.0, beta=0.5)
         >>> for delay, g in [(0, 0.0), (0, 0.0), (1, 8.0)]:
         ...     x = twin.step(torch.tensor([g]), delay=delay)
@@ -250,7 +250,7 @@ Oracle = Callable[[Tensor, int], Tensor]
 def synchronous_momentum(x1: Tensor, grad: Oracle, steps: int, *, lr: float, beta: float) -> list[Tensor]:
     """Eq. (5): momentum on one worker; returns ``x_1..x_{steps+1}``.
 
-    Example:
+    Examples:
         >>> xs = synchronous_momentum(torch.ones(1), lambda x, t: x, 2, lr=1.0, beta=0.5)
         >>> [x.item() for x in xs]
         [1.0, 0.5, 0.0]
@@ -265,7 +265,7 @@ def synchronous_momentum(x1: Tensor, grad: Oracle, steps: int, *, lr: float, bet
 def storm(x1: Tensor, grad: Oracle, steps: int, *, lr: float, beta: float) -> list[Tensor]:
     """STORM as Section 5.2 writes it, with the correction term apart; starts at ``d_1 = beta·g_1``.
 
-    Example:
+    Examples:
         >>> xs = storm(torch.ones(1), lambda x, t: x, 2, lr=1.0, beta=0.5)
         >>> [x.item() for x in xs]
         [1.0, 0.5, 0.25]
@@ -283,7 +283,7 @@ def anytime_gd(
 ) -> list[Tensor]:
     """Anytime-GD (Section 5.3): ``w = P(w - lr·a_t·g_t)``, x the weighted mean of the w.
 
-    Example:
+    Examples:
         >>> xs = anytime_gd(torch.ones(1), lambda x, t: x, 1, lr=0.75)
         >>> [x.item() for x in xs]                     # w_2 = 0.25, x_2 = (1·1 + 2·0.25)/3
         [1.0, 0.5]
@@ -296,7 +296,7 @@ def anytime_storm(
 ) -> list[Tensor]:
     """Anytime-GD on the STORM estimate ``a_t·d_t = a_{t-1}·d_{t-1} + a_t·g_t - a_{t-1}·g'`` (Section 5.4).
 
-    Example:
+    Examples:
         >>> xs = anytime_storm(torch.ones(1), lambda x, t: x, 1, lr=0.75)
         >>> [x.item() for x in xs]
         [1.0, 0.5]

@@ -40,7 +40,7 @@ class AsyncSGD(_SGD):
         output: ``"last"`` or ``"uniform"``.
         seed: Seeds ``output="uniform"``.
 
-    Example:
+    Examples:
         >>> import torch
         >>> x = torch.nn.Parameter(torch.zeros(1))
         >>> opt = AsyncSGD([x], lr=0.5)
@@ -77,7 +77,7 @@ class DelayAdaptiveSGD(_SGD):
         output: ``"last"`` or ``"uniform"``.
         seed: Seeds ``output="uniform"``.
 
-    Example:
+    Examples:
         >>> import torch
         >>> x = torch.nn.Parameter(torch.zeros(1))
         >>> opt = DelayAdaptiveSGD([x], lr=1.0, workers=2)
@@ -155,7 +155,7 @@ class DelayFilteredSGD(_SGD):
         output: ``"last"`` or ``"uniform"``.
         seed: Seeds ``output="uniform"``.
 
-    Example:
+    Examples:
         >>> import torch
         >>> x = torch.nn.Parameter(torch.zeros(1))
         >>> opt = DelayFilteredSGD([x], lr=1.0, threshold=1.5)

@@ -20,7 +20,7 @@ class TwoPointOptimizer(AsyncOptimizer):
     second gradient comes from is the caller's choice: ``step(previous_grads=...)``, a closure (called at both points),
     or a server whose workers ran `contribution`.
 
-    Example:
+    Examples:
         >>> import latecomer as lc
         >>> issubclass(lc.optim.Mu2SGD, TwoPointOptimizer), lc.optim.Mu2SGD.points
         (True, 2)
@@ -37,7 +37,7 @@ class TwoPointOptimizer(AsyncOptimizer):
     def contribution(self, grads: Grads, previous_grads: Grads | None, version: int) -> Grads:
         """Combine the gradients at both points into the one vector a worker sends.
 
-        Example:
+        Examples:
             >>> import latecomer as lc
             >>> opt = lc.optim.Mu2SGD([torch.nn.Parameter(torch.ones(2))], lr=1.0, beta=0.25)
             >>> opt.contribution([torch.ones(2)], [torch.zeros(2)], version=2)   # g - (1-beta)g'
