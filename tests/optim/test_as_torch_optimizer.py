@@ -446,3 +446,15 @@ def test_twin_table_and_method_table_agree() -> None:
         assert METHODS[name].policy == "async"
         assert opt.method == name or name == "catch-up"
         assert make_twin(name, parameters()).iterates
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_state_is_part_of_a_graph(name: str) -> None:
+    params = parameters()
+    opt = make(name, params[:2], output="uniform")
+    run(opt, [0, 1, 2])
+    opt.add_param_group({"params": params[2:]})
+    run(opt, [0, 1])
+    for state in opt.state.values():
+        assert not any(value.requires_grad for value in state.values())
+    copy.deepcopy(opt)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from .base import Arrival, Group, Params, Work
+from .base import Arrival, Group, Params, Work, copied
 from .checks import POSITIVE
 from .kernels import accumulate_and_descend, shrink
 from .projection import Projection
@@ -138,18 +138,18 @@ class OrderedMu2Anytime(TwoPointOptimizer):
         for group, params, increments in work:
             lr = float(group["lr"])
             q = self._buffers(params, "q", torch.zeros_like)
-            w = self._buffers(params, "w", torch.clone)
+            w = self._buffers(params, "w", copied)
             shrink(w, lr * self.weight(t) * group["weight_decay"])
             accumulate_and_descend(w, None if arrival.zero else increments, q, decay=1.0, weight=1.0, lr=lr)
         if self.projection is not None:
             # Joint over all parameters: also those that had no gradient this time take part in the norm.
-            _project(self.projection, self._buffers(self._all_params(), "w", torch.clone))
+            _project(self.projection, self._buffers(self._all_params(), "w", copied))
         total = (self.param_groups[0]["weight_sum"] or self.weight(1)) + self.weight(t + 1)
         for group in self.param_groups:
             group["weight_sum"] = total
         for _, params, _ in work:
-            torch._foreach_copy_(self._buffers(params, "x_prev", torch.clone), params)
-            torch._foreach_lerp_(params, self._buffers(params, "w", torch.clone), self.weight(t + 1) / total)
+            torch._foreach_copy_(self._buffers(params, "x_prev", copied), params)
+            torch._foreach_lerp_(params, self._buffers(params, "w", copied), self.weight(t + 1) / total)
 
 
 def _project(projection: Projection, tensors: list[Tensor]) -> None:

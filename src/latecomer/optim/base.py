@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from .checks import AT_LEAST_ZERO, Range, whole_number
 
-__all__ = ["Arrival", "AsyncOptimizer", "Grads", "Params"]
+__all__ = ["Arrival", "AsyncOptimizer", "Grads", "Params", "copied"]
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 Grads = Sequence[Tensor | None]
@@ -52,6 +52,16 @@ class Arrival:
     def delay(self) -> int:
         """How many updates were applied while this contribution was computed."""
         return self.t - self.version
+
+
+def copied(p: Tensor) -> Tensor:
+    """Return a copy of a parameter that is no parameter: where a buffer starts at the iterate.
+
+    Examples:
+        >>> copied(torch.nn.Parameter(torch.ones(2)))
+        tensor([1., 1.])
+    """
+    return p.detach().clone()
 
 
 class AsyncOptimizer(Optimizer):
@@ -380,7 +390,7 @@ class AsyncOptimizer(Optimizer):
         for key in ("t", "output", "seed", "kept", "keep_next"):
             group[key] = self.param_groups[0][key]
         if group["kept"]:  # x_out of a parameter that joins later is what it joined with
-            self._buffers(group["params"], "x_out", torch.clone)
+            self._buffers(group["params"], "x_out", copied)
         self._start_group(group)
 
     def _start_group(self, group: Group) -> None:

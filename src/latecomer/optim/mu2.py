@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .base import Arrival, AsyncOptimizer, Group, Params
+from .base import Arrival, AsyncOptimizer, Group, Params, copied
 from .checks import UNIT, Range
 from .history import beta_at, retained
 from .indexed import VersionIndexed
@@ -86,8 +86,8 @@ class Mu2SGD(VersionIndexed, TwoPointOptimizer):
     def _update(self, group: Group, params: list[Tensor], grads: list[Tensor], arrival: Arrival) -> None:
         lr = float(group["lr"])
         d = self._buffers(params, "d", torch.zeros_like)
-        w = self._buffers(params, "w", torch.clone)
-        x_prev = self._buffers(params, "x_prev", torch.clone)
+        w = self._buffers(params, "w", copied)
+        x_prev = self._buffers(params, "x_prev", copied)
         shrink(w, lr * group["weight_decay"])
         contributions = None if arrival.zero else grads
         decay, weight = 1.0 - float(group["beta"]), self._weight(group, arrival)
