@@ -1,7 +1,10 @@
 """Latecomer: asynchronous training in which every late gradient gets the place it would have had in time."""
 
-from . import optim
+from . import delays, optim, problems
+from .server import Server
+from .simulate import Run, simulate
+from .trace import Trace
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "optim"]
+__all__ = ["Run", "Server", "Trace", "__version__", "delays", "optim", "problems", "simulate"]

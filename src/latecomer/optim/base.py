@@ -320,6 +320,17 @@ class AsyncOptimizer(Optimizer):
         """
         return [self.state[p].get("x_out", p) if p in self.state else p for p in self._all_params()]
 
+    def needs(self, arrival: Arrival) -> bool:
+        """Whether the values of this arrival would be read at all; if not, its gradient need not be computed.
+
+        Examples:
+            >>> import latecomer as lc
+            >>> opt = lc.optim.DelayFilteredSGD([torch.nn.Parameter(torch.ones(2))], lr=1.0, threshold=3)
+            >>> opt.needs(Arrival(t=9, version=6)), opt.needs(Arrival(t=9, version=5))
+            (True, False)
+        """
+        return not arrival.zero
+
     # ---- what a worker has to do ----------------------------------------------------------------------------
 
     def query(self, out: Sequence[Sequence[Tensor]], worker: int | None = None) -> None:

@@ -189,6 +189,10 @@ class DelayFilteredSGD(_SGD):
             group["dropped"] += arrival.delay > group["threshold"]
         super()._apply([item for item in work if arrival.delay <= item[0]["threshold"]], arrival)
 
+    def needs(self, arrival: Arrival) -> bool:
+        """Whether the delay is within the threshold of any group."""
+        return super().needs(arrival) and any(arrival.delay <= group["threshold"] for group in self.param_groups)
+
     @property
     def dropped(self) -> int:
         """How many arrivals were dropped so far (where param groups have their own threshold, by the strictest)."""

@@ -1,0 +1,8 @@
+"""Who finishes when and on which sample: each model makes a trace."""
+
+from .arrivals import Constant, DataDependent, Uniform
+from .base import DelayModel
+from .clock import SampleCost, WorkerSpeeds
+from .recorded import Recorded
+
+__all__ = ["Constant", "DataDependent", "DelayModel", "Recorded", "SampleCost", "Uniform", "WorkerSpeeds"]

@@ -1,0 +1,176 @@
+"""What all delay models share: groups and their shares, and the way from an order of arrivals to a trace."""
+
+from __future__ import annotations
+
+import platform
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..optim.checks import Range, whole_number
+from ..seeds import sample_seeds
+from ..trace import Header, Trace
+
+__all__ = ["DelayModel", "async_trace", "group_names", "group_shares"]
+
+_SHARE = Range(0, 1)
+
+
+class DelayModel(ABC):
+    """Who finishes when, and on which sample.
+
+    A model is a description; `trace` makes one schedule of it, fully determined by the seed and independent of any
+    method.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> model = lc.delays.Uniform(workers=3)
+        >>> model.trace(steps=100, seed=1) == model.trace(steps=100, seed=1)
+        True
+    """
+
+    workers: int
+
+    @abstractmethod
+    def trace(self, steps: int, seed: int = 0) -> Trace:
+        """Return a schedule of ``steps`` arrivals."""
+
+
+def group_shares(slow_share: float | None, shares: Sequence[float] | None, default: float = 0.0) -> tuple[float, ...]:
+    """Return the share of every group, fastest first, from whichever of the two was given.
+
+    Examples:
+        >>> group_shares(0.1, None)
+        (0.9, 0.1)
+        >>> group_shares(None, (0.5, 0.3, 0.2))
+        (0.5, 0.3, 0.2)
+    """
+    if shares is None:
+        slow = _SHARE.check("slow_share", default if slow_share is None else slow_share)
+        return (1.0 - slow, slow) if slow else (1.0,)
+    if slow_share is not None:
+        raise ValueError("Give slow_share for one slow group or shares for several, not both")
+    checked = tuple(_SHARE.check("share", share) for share in shares)
+    if not checked or abs(sum(checked) - 1.0) > 1e-9:
+        raise ValueError(f"Invalid shares: {list(checked)} add up to {sum(checked):g} (expected 1)")
+    return checked
+
+
+def group_names(shares: Sequence[float]) -> tuple[str, ...]:
+    """Name the groups, fastest first.
+
+    Examples:
+        >>> group_names((1.0,)), group_names((0.9, 0.1)), group_names((0.5, 0.3, 0.2))
+        (('all',), ('fast', 'slow'), ('fast', 'slow 1', 'slow 2'))
+    """
+    if len(shares) == 1:
+        return ("all",)
+    return ("fast", "slow") if len(shares) == 2 else ("fast", *(f"slow {i}" for i in range(1, len(shares))))
+
+
+def groups_from(uniform: NDArray[np.float64], shares: Sequence[float]) -> NDArray[np.int16]:
+    """Cut [0, 1) into the groups, slowest first, and look the numbers up.
+
+    Examples:
+        >>> groups_from(np.array([0.05, 0.5]), (0.9, 0.1)).tolist()
+        [1, 0]
+    """
+    edges = np.cumsum(np.asarray(shares)[::-1])[:-1]
+    return (len(shares) - 1 - np.searchsorted(edges, uniform, side="right")).astype(np.int16)
+
+
+def last_arrivals(worker: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """Return for every arrival the previous arrival of the same worker, 0 if there was none.
+
+    Examples:
+        >>> last_arrivals(np.array([0, 1, 0, 0, 1])).tolist()
+        [0, 0, 1, 3, 2]
+    """
+    order = np.argsort(worker, kind="stable")
+    previous = np.zeros(len(worker), dtype=np.int64)
+    same = worker[order][1:] == worker[order][:-1]
+    previous[order[1:][same]] = order[:-1][same] + 1
+    return previous
+
+
+def tickets_of(worker: NDArray[np.integer[Any]], workers: int) -> NDArray[np.int64]:
+    """Return which ticket each arrival hands in: 0 to M-1 go out at the start, M-1+t to whoever made arrival t.
+
+    Examples:
+        >>> tickets_of(np.array([0, 1, 0, 0, 1]), workers=2).tolist()
+        [0, 1, 2, 4, 3]
+    """
+    before = last_arrivals(worker)
+    ticket: NDArray[np.int64] = np.where(before > 0, workers - 1 + before, worker)
+    return ticket
+
+
+def async_trace(
+    worker: NDArray[np.integer[Any]],
+    *,
+    workers: int,
+    seed: int,
+    model: str,
+    groups: tuple[str, ...],
+    group: NDArray[np.int16],
+    end: NDArray[np.float64] | None = None,
+    flying_group: NDArray[np.int16] | None = None,
+) -> Trace:
+    """Make the trace in which workers arrive in this order and the server applies every arrival at once.
+
+    Args:
+        worker: Who arrives, one entry an arrival.
+        workers: How many there are.
+        seed: Draws the samples.
+        model: Where the order comes from.
+        groups: Names of the groups.
+        group: Group of every arrival.
+        end: Clock of every arrival, if there is a clock; a ticket starts when it is issued.
+        flying_group: Groups of the tickets that never arrive, by worker, where the model knows them.
+    """
+    steps = len(worker)
+    t = np.arange(1, steps + 1)
+    ticket = tickets_of(worker, workers)
+    n = workers + steps - 1
+    columns: dict[str, NDArray[Any]] = {
+        "ticket": np.arange(n),
+        "worker": np.concatenate([np.arange(workers), worker[:-1]]),
+        "seen": np.concatenate([np.zeros(workers, dtype=np.int64), t[:-1]]),
+        "arrival": np.zeros(n, dtype=np.int64),
+        "group": np.full(n, -1, dtype=np.int16),
+        "sample": sample_seeds(seed, n),
+        "start": np.full(n, np.nan),
+        "end": np.full(n, np.nan),
+        "status": np.full(n, -1, dtype=np.int8),
+    }
+    columns["version"] = columns["seen"] + 1
+    columns["arrival"][ticket] = t
+    columns["status"][ticket] = 0
+    if flying_group is not None:
+        columns["group"][:] = flying_group[columns["worker"]]
+    columns["group"][ticket] = group
+    if end is not None:
+        columns["start"] = np.concatenate([np.zeros(workers), end[:-1]])
+        columns["end"][ticket] = end
+    header = Header(
+        workers=workers,
+        seed=seed,
+        groups=groups,
+        model=model,
+        clock="none" if end is None else "virtual",
+        versions={"numpy": np.__version__, "python": platform.python_version()},
+    )
+    return Trace(header, columns)
+
+
+def checked_steps(steps: int, seed: int) -> tuple[int, int]:
+    """Check the two numbers every model takes.
+
+    Examples:
+        >>> checked_steps(10, 0)
+        (10, 0)
+    """
+    return whole_number("steps", steps, least=1), whole_number("seed", seed)

@@ -1,0 +1,221 @@
+"""Models with a virtual clock: every ticket takes a duration, and whoever is done first arrives first."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..optim.checks import POSITIVE, whole_number
+from ..seeds import sample_seeds, stream, uniforms
+from ..trace import Trace
+from .base import DelayModel, async_trace, checked_steps, group_names, group_shares, groups_from, tickets_of
+
+__all__ = ["SampleCost", "WorkerSpeeds"]
+
+Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
+
+_NOISE: dict[str, Draw] = {
+    "fixed": lambda generator, n: np.ones(n),
+    "exponential": lambda generator, n: generator.exponential(1.0, n),
+    "uniform": lambda generator, n: generator.uniform(0.0, 2.0, n),
+    "lognormal": lambda generator, n: generator.lognormal(-0.5, 1.0, n),
+}
+"""Factors of mean one."""
+
+
+class WorkerSpeeds(DelayModel):
+    """Each worker has its own speed, whatever the sample.
+
+    Args:
+        durations: Mean duration of a job on each worker, in seconds of the virtual clock.
+        noise: What a duration is multiplied by: ``"fixed"`` (1), or with mean one ``"exponential"``, ``"uniform"``
+            (0 to 2) or ``"lognormal"``; or a function of a generator and a number of draws.
+        slow_share: Share of a group that is slow in name only: here durations do not depend on the sample.
+        shares: Shares of several groups instead, fastest first.
+
+    Examples:
+        >>> trace = WorkerSpeeds([1.0, 1.0, 2.0]).trace(steps=8, seed=0)
+        >>> trace.worker.tolist(), trace.end.tolist()
+        ([0, 1, 2, 0, 1, 0, 1, 2], [1.0, 1.0, 2.0, 2.0, 2.0, 3.0, 3.0, 4.0])
+    """
+
+    def __init__(
+        self,
+        durations: Sequence[float],
+        noise: str | Draw = "fixed",
+        *,
+        slow_share: float | None = None,
+        shares: Sequence[float] | None = None,
+    ) -> None:
+        self.durations = tuple(POSITIVE.check("duration", duration) for duration in durations)
+        self.workers = whole_number("number of durations", len(self.durations), least=1)
+        if not callable(noise) and noise not in _NOISE:
+            raise ValueError(f"Invalid noise value: {noise!r} (expected a function or one of {', '.join(_NOISE)})")
+        self.noise = noise
+        self.shares = group_shares(slow_share, shares)
+
+    def __repr__(self) -> str:
+        noise = self.noise if isinstance(self.noise, str) else getattr(self.noise, "__name__", "function")
+        shown = list(self.durations) if self.workers <= 20 else f"<{self.workers} workers>"
+        return f"WorkerSpeeds({shown}, noise={noise}, shares={list(self.shares)})"
+
+    def trace(self, steps: int, seed: int = 0) -> Trace:
+        """Return a schedule of ``steps`` arrivals."""
+        steps, seed = checked_steps(steps, seed)
+        draw = _NOISE[self.noise] if isinstance(self.noise, str) else self.noise
+        generators = [stream(seed, "durations", worker) for worker in range(self.workers)]
+        ends = [np.zeros(0) for _ in generators]
+        # Give each worker the jobs it would do in the time that `steps` arrivals take; extend whoever runs out.
+        rate = float(np.sum(1.0 / np.asarray(self.durations)))
+        want = [int(1.1 * steps / (duration * rate)) + 8 for duration in self.durations]
+        while True:
+            for i, generator in enumerate(generators):
+                more = want[i] - len(ends[i])
+                if more > 0:
+                    jobs = np.asarray(draw(generator, more), dtype=np.float64) * self.durations[i]
+                    if jobs.shape != (more,) or not (jobs > 0).all() or not np.isfinite(jobs).all():
+                        raise ValueError("The noise must give as many positive numbers as it is asked for")
+                    done = ends[i][-1] if len(ends[i]) else 0.0
+                    ends[i] = np.concatenate([ends[i], done + np.cumsum(jobs)])
+            time = np.concatenate(ends)
+            worker = np.repeat(np.arange(self.workers, dtype=np.int32), [len(e) for e in ends])
+            horizon = min(float(e[-1]) for e in ends)  # beyond it somebody may be missing
+            if int((time <= horizon).sum()) >= steps:
+                break
+            want = [len(e) if e[-1] > horizon else 2 * len(e) for e in ends]
+        # At equal times the ticket that was issued first comes first; equal starts fall back on the worker.
+        starts = np.concatenate([np.concatenate([[0.0], e[:-1]]) for e in ends])
+        order = np.lexsort((worker, starts, time))[:steps]
+        end, worker = time[order], worker[order]
+        group = _groups_of_tickets(worker, self.workers, seed, self.shares)
+        return async_trace(
+            worker,
+            workers=self.workers,
+            seed=seed,
+            model=repr(self),
+            groups=group_names(self.shares),
+            group=group,
+            end=end,
+        )
+
+
+class SampleCost(DelayModel):
+    """What a job takes depends on the sample it was given, and on who does it.
+
+    The sample is drawn when the ticket is issued; a worker that gets a costly one is away for long and comes back late.
+
+    Args:
+        workers: Number of workers M.
+        cost: Duration of a job: one number a group, fastest first, or a function ``cost(worker, group, sample_seed)``.
+        slow_share: Share of the slow group.
+        shares: Shares of several groups instead, fastest first.
+        speeds: A factor on the duration for each worker.
+        group_of: A function from sample seeds (an array) to groups, for a problem whose samples have groups of their
+            own; by default groups are drawn by their shares.
+        dependent: False draws the durations of an independent second sample: the same durations, but no longer those of
+            the sample that is trained on.
+
+    Examples:
+        >>> trace = SampleCost(workers=5, cost=(1.0, 10.0), slow_share=0.1).trace(steps=2000, seed=0)
+        >>> round(float(trace.delay[trace.group == 1].mean() / trace.delay[trace.group == 0].mean()), 1)
+        9.4
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        cost: Sequence[float] | Callable[[int, int, int], float],
+        slow_share: float | None = None,
+        *,
+        shares: Sequence[float] | None = None,
+        speeds: Sequence[float] | None = None,
+        group_of: Callable[[NDArray[np.uint64]], NDArray[Any]] | None = None,
+        dependent: bool = True,
+    ) -> None:
+        self.workers = whole_number("workers", workers, least=1)
+        self.shares = group_shares(slow_share, shares, default=0.1)
+        self.speeds = (1.0,) * self.workers if speeds is None else tuple(POSITIVE.check("speed", s) for s in speeds)
+        if len(self.speeds) != self.workers:
+            raise ValueError(f"Got {len(self.speeds)} speeds for {self.workers} workers")
+        if not callable(cost):
+            cost = tuple(POSITIVE.check("cost", c) for c in cost)
+            if len(cost) != len(self.shares):
+                raise ValueError(f"Got {len(cost)} costs for {len(self.shares)} groups")
+        self.cost = cost
+        self.group_of = group_of
+        self.dependent = bool(dependent)
+
+    def __repr__(self) -> str:
+        cost = getattr(self.cost, "__name__", "function") if callable(self.cost) else list(self.cost)
+        own = "" if len(set(self.speeds)) == 1 else f", speeds={list(self.speeds)}"
+        options = f"cost={cost}, shares={list(self.shares)}{own}, dependent={self.dependent}"
+        return f"SampleCost(workers={self.workers}, {options})"
+
+    def trace(self, steps: int, seed: int = 0) -> Trace:
+        """Return a schedule of ``steps`` arrivals."""
+        steps, seed = checked_steps(steps, seed)
+        n = self.workers + steps - 1
+        seeds = sample_seeds(seed, n)
+        group = self._group(seeds)
+        paid = (
+            seeds if self.dependent else stream(seed, "independent durations").integers(2**64, size=n, dtype=np.uint64)
+        )
+        duration_of = self._durations(paid, group if self.dependent else self._group(paid))
+        # (time, ticket, worker): at equal times the ticket that was issued first comes first.
+        heap = [(duration_of(i, i), i, i) for i in range(self.workers)]
+        heapq.heapify(heap)
+        worker, ticket, end = [0] * steps, [0] * steps, [0.0] * steps
+        for t in range(steps):
+            now, number, who = heap[0]
+            worker[t], ticket[t], end[t] = who, number, now
+            following = self.workers + t
+            if following < n:
+                heapq.heapreplace(heap, (now + duration_of(following, who), following, who))
+            else:
+                heapq.heappop(heap)
+        flying = np.full(self.workers, -1, dtype=np.int16)
+        for _, number, who in heap:
+            flying[who] = group[number]
+        return async_trace(
+            np.array(worker, dtype=np.int32),
+            workers=self.workers,
+            seed=seed,
+            model=repr(self),
+            groups=group_names(self.shares),
+            group=group[np.array(ticket)],
+            end=np.array(end),
+            flying_group=flying,
+        )
+
+    def _group(self, seeds: NDArray[np.uint64]) -> NDArray[np.int16]:
+        if self.group_of is None:
+            return groups_from(uniforms(seeds), self.shares)
+        group = np.asarray(self.group_of(seeds)).astype(np.int16)
+        if group.shape != seeds.shape or group.min() < 0 or group.max() >= len(self.shares):
+            raise ValueError(f"group_of must return a group from 0 to {len(self.shares) - 1} for every sample")
+        return group
+
+    def _durations(self, seeds: NDArray[np.uint64], group: NDArray[np.int16]) -> Callable[[int, int], float]:
+        """Return the duration of a ticket on a worker."""
+        speeds = self.speeds
+        if not callable(self.cost):
+            costs = np.asarray(self.cost)[group].tolist()
+            return lambda ticket, worker: costs[ticket] * speeds[worker]
+        cost = self.cost
+
+        def duration(ticket: int, worker: int) -> float:
+            return POSITIVE.check("cost", cost(worker, int(group[ticket]), int(seeds[ticket]))) * speeds[worker]
+
+        return duration
+
+
+def _groups_of_tickets(
+    worker: NDArray[np.int32], workers: int, seed: int, shares: Sequence[float]
+) -> NDArray[np.int16]:
+    """Look up groups by ticket, where they do not depend on the schedule."""
+    group = groups_from(uniforms(sample_seeds(seed, workers + len(worker))), shares)
+    return group[tickets_of(worker, workers)]

@@ -1,0 +1,35 @@
+"""The schedule of a run that has already happened."""
+
+from __future__ import annotations
+
+import os
+
+from ..trace import Trace
+from .base import DelayModel
+
+__all__ = ["Recorded"]
+
+
+class Recorded(DelayModel):
+    """The schedule of a recorded trace, as it was.
+
+    Args:
+        trace: A trace or the path of one.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> recorded = lc.delays.Uniform(workers=3).trace(steps=50, seed=1)
+        >>> Recorded(recorded).trace(steps=20) == recorded.head(20)
+        True
+    """
+
+    def __init__(self, trace: Trace | str | os.PathLike[str]) -> None:
+        self.recorded = trace if isinstance(trace, Trace) else Trace.load(trace)
+        self.workers = self.recorded.header.workers
+
+    def trace(self, steps: int | None = None, seed: int | None = None) -> Trace:
+        """Return the first ``steps`` arrivals, all by default; nothing is drawn, so only its own seed is accepted."""
+        own = self.recorded.header.seed
+        if seed not in (None, own):
+            raise ValueError(f"A recorded schedule has one seed, {own}: asked for seed {seed}")
+        return self.recorded if steps is None else self.recorded.head(steps)

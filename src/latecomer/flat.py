@@ -1,0 +1,78 @@
+"""Parameters in one flat buffer: modules see views of it, and backward writes into another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["FlatModule"]
+
+
+class FlatModule:
+    """A module whose parameters can be pointed at any flat tensor, and whose gradients land in one.
+
+    Args:
+        module: Its trainable parameters must share a dtype and a device.
+
+    Attributes:
+        x: The flat parameter, for an optimizer; the module's parameters are views of it until `at` says otherwise.
+
+    Examples:
+        >>> flat = FlatModule(nn.Linear(2, 1, bias=False))
+        >>> elsewhere, gradient = torch.tensor([3.0, 4.0]), torch.empty(2)
+        >>> loss = flat.gradient(elsewhere, lambda module: module(torch.ones(1, 2)).sum() ** 2, out=gradient)
+        >>> loss.item(), gradient.tolist()
+        (49.0, [14.0, 14.0])
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self._params = [p for p in module.parameters() if p.requires_grad]
+        if not self._params:
+            raise ValueError("The module has no parameters to train")
+        kinds = {(p.dtype, p.device) for p in self._params}
+        if len(kinds) > 1:
+            raise ValueError(f"The parameters must share one dtype and device, got {sorted(map(str, kinds))}")
+        self.x = nn.Parameter(torch.cat([p.detach().reshape(-1) for p in self._params]))
+        self._views: dict[int, list[Tensor]] = {}
+        self._bound: dict[str, int] = {}
+        self.at(self.x)
+
+    def views(self, flat: Tensor) -> list[Tensor]:
+        """Cut a flat tensor into the shapes of the parameters."""
+        pieces = torch.split(flat.detach(), [p.numel() for p in self._params])
+        return [piece.view(p.shape) for piece, p in zip(pieces, self._params, strict=True)]
+
+    def _cached(self, flat: Tensor) -> list[Tensor]:
+        key = flat.data_ptr()
+        views = self._views.get(key)
+        if views is None:
+            views = self._views[key] = self.views(flat)
+        return views
+
+    def at(self, flat: Tensor) -> nn.Module:
+        """Point the module's parameters at ``flat``, without a copy, and return the module."""
+        if self._bound.get("data") != flat.data_ptr():
+            for p, view in zip(self._params, self._cached(flat), strict=True):
+                p.data = view
+            self._bound["data"] = flat.data_ptr()
+        return self.module
+
+    def gradient(self, flat: Tensor, loss: Callable[[nn.Module], Tensor], out: Tensor) -> Tensor:
+        """Evaluate a loss at ``flat``, write its gradient into ``out`` and return the loss."""
+        module = self.at(flat)
+        if self._bound.get("grad") != out.data_ptr():
+            for p, view in zip(self._params, self._cached(out), strict=True):
+                p.grad = view
+            self._bound["grad"] = out.data_ptr()
+        out.zero_()
+        value = loss(module)
+        value.backward()  # type: ignore[no-untyped-call]
+        return value.detach()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the module's state at ``x``, detached from the buffer."""
+        return {key: value.detach().clone() for key, value in self.at(self.x).state_dict().items()}

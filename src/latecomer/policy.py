@@ -1,0 +1,97 @@
+"""What the server does with an arrival. The paper's methods all use `Async`: apply every arrival at once."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+__all__ = ["Async", "Policy", "Ticket", "Verdict"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """One job handed to a worker: it fixes the sample, and the iterate to start from.
+
+    Args:
+        number: A counter; the sample follows from it and the seed, whoever does the job.
+        worker: The seat it is with.
+        version: Index of the iterate it starts from.
+        seen: How many arrivals the server had counted when it was issued.
+        sample: Seed of everything random in the job.
+        zero: Counts when it arrives but weighs nothing: the first ticket of a worker that joined later.
+
+    Examples:
+        >>> Ticket(number=4, worker=1, version=3, seen=2, sample=7).version
+        3
+    """
+
+    number: int
+    worker: int
+    version: int
+    seen: int
+    sample: int
+    zero: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to do with one contribution.
+
+    Args:
+        action: ``"apply"`` it as an update; ``"drop"`` it; ``"hold"`` it back; or ``"flush"``: hold it, then apply the
+            mean of all that is held as one update.
+        weight: Its weight in the mean, for hold and flush.
+
+    Examples:
+        >>> Verdict("hold", weight=0.5).action
+        'hold'
+    """
+
+    action: Literal["apply", "drop", "hold", "flush"]
+    weight: float = 1.0
+
+
+class Policy(ABC):
+    """Decides by counters alone, never by values: so a schedule does not depend on the parameters.
+
+    A policy may keep counters of its own in `state`, which the server saves with everything else.
+
+    Examples:
+        >>> class EveryOther(Policy):
+        ...     name = "every-other"
+        ...     def receive(self, ticket, delay):
+        ...         return Verdict("drop" if ticket.number % 2 else "apply")
+        >>> EveryOther().receive(Ticket(3, worker=0, version=1, seen=0, sample=0), delay=0).action
+        'drop'
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self) -> None:
+        self.state: dict[str, Any] = {}
+
+    @abstractmethod
+    def receive(self, ticket: Ticket, delay: int) -> Verdict:
+        """Say what to do with the contribution of ``ticket``, which comes with this delay in updates."""
+
+    def cancel(self, in_flight: Sequence[Ticket], version: int) -> Sequence[Ticket]:
+        """Say which running jobs to call off, now that the parameters hold ``version``; none by default."""
+        return ()
+
+
+class Async(Policy):
+    """The paper's server: every arrival is an update, at once.
+
+    Examples:
+        >>> Async().receive(Ticket(0, worker=0, version=1, seen=0, sample=0), delay=0).action
+        'apply'
+    """
+
+    name = "async"
+    _apply = Verdict("apply")
+
+    def receive(self, ticket: Ticket, delay: int) -> Verdict:
+        """Apply it."""
+        return self._apply

@@ -1,0 +1,91 @@
+"""What a problem is: a model, samples by seed and group, a loss, and metrics."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+__all__ = ["Problem", "scores"]
+
+
+class Problem(ABC):
+    """Something to train on.
+
+    A user's own problem is one small class. The sample is fixed by a seed (the ticket's) and a group (how slow it is):
+    the same seed and group always give the same batch.
+
+    Attributes:
+        name: For people and tables.
+        groups: How many groups there are; group 0 is the fast one.
+
+    Examples:
+        >>> import torch, latecomer as lc
+        >>> class Mean(Problem):
+        ...     name, groups = "mean", 1
+        ...     def model(self, seed):
+        ...         return nn.Linear(1, 1, bias=False)
+        ...     def batch(self, sample, group):
+        ...         return torch.randn(8, 1, generator=torch.Generator().manual_seed(sample % 2**63)) + 3.0
+        ...     def loss(self, model, batch):
+        ...         return ((model.weight - batch) ** 2).mean()
+        ...     def evaluate(self, model):
+        ...         return {"weight": model.weight.item()}
+        >>> trace = lc.delays.Constant(workers=2).trace(steps=200, seed=0)
+        >>> run = lc.simulate(Mean(), "momentum", trace, lr=0.05)
+        >>> abs(run.final["weight"] - 3.0) < 0.3
+        True
+    """
+
+    name: str
+    groups: int = 1
+
+    @abstractmethod
+    def model(self, seed: int) -> nn.Module:
+        """Return a freshly initialised model; the same seed gives the same one."""
+
+    @abstractmethod
+    def batch(self, sample: int, group: int) -> Any:
+        """Return the batch that belongs to this seed and group."""
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """Return the loss of the model on a batch, ready for backward."""
+
+    @abstractmethod
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Return metrics on held-out data; called without gradients."""
+
+    def gradient(self, x: Tensor, batch: Any, out: Tensor) -> bool:
+        """Write the gradient at the flat parameters ``x`` into ``out`` and return True, where there is a formula.
+
+        The default returns False: then `loss` and backward do it.
+        """
+        return False
+
+
+def scores(labels: NDArray[np.int64], guesses: NDArray[np.int64], classes: int, slow: set[int]) -> dict[str, float]:
+    """Return accuracy, mean F1 and the F1 of slow and of fast classes, with the F1 of every class.
+
+    A class that neither occurs nor is guessed has F1 0, as in scikit-learn with ``zero_division=0``.
+
+    Examples:
+        >>> result = scores(np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1]), classes=2, slow={1})
+        >>> result["accuracy"], round(result["f1"], 4), result["f1_slow"]
+        (0.75, 0.7333, 0.8)
+    """
+    confusion = np.bincount(labels * classes + guesses, minlength=classes * classes).reshape(classes, classes)
+    right = np.diag(confusion).astype(np.float64)
+    total = confusion.sum(0) + confusion.sum(1)
+    f1 = np.divide(2 * right, total, out=np.zeros(classes), where=total > 0)
+    is_slow = np.isin(np.arange(classes), sorted(slow))
+    return {
+        "accuracy": float(right.sum() / len(labels)),
+        "f1": float(f1.mean()),
+        "f1_slow": float(f1[is_slow].mean()) if is_slow.any() else float("nan"),
+        "f1_fast": float(f1[~is_slow].mean()) if (~is_slow).any() else float("nan"),
+        **{f"f1_{c}": float(value) for c, value in enumerate(f1)},
+    }

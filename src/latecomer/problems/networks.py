@@ -1,0 +1,70 @@
+"""Small image networks, with the paper's cubic on the logits."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["Cubic", "cnn", "mlp"]
+
+
+class Cubic(nn.Module):
+    """Cube what comes in: it makes gradients unbounded, and so the objective not Lipschitz.
+
+    Examples:
+        >>> Cubic()(torch.tensor([2.0]))
+        tensor([8.])
+    """
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return the cube."""
+        return logits * logits * logits
+
+
+def cnn(
+    image: int = 28,
+    channels: tuple[int, int] = (20, 50),
+    kernel: int = 5,
+    padding: int = 0,
+    hidden: int = 50,
+    classes: int = 10,
+    cubic: bool = True,
+) -> nn.Sequential:
+    """Return the paper's network: two convolutions with ReLU and 2x2 max-pooling, two linear layers, a cubic.
+
+    Examples:
+        >>> sum(p.numel() for p in cnn().parameters())
+        66130
+    """
+    side = ((image + 2 * padding - kernel + 1) // 2 + 2 * padding - kernel + 1) // 2
+    layers: list[nn.Module] = [
+        nn.Conv2d(1, channels[0], kernel, padding=padding),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(channels[0], channels[1], kernel, padding=padding),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(channels[1] * side * side, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, classes),
+    ]
+    return nn.Sequential(*layers, *([Cubic()] if cubic else []))
+
+
+def mlp(inputs: int = 64, hidden: int = 32, classes: int = 10, cubic: bool = True) -> nn.Sequential:
+    """Return a network with one hidden layer.
+
+    Examples:
+        >>> sum(p.numel() for p in mlp().parameters())
+        2410
+    """
+    layers: list[nn.Module] = [nn.Flatten(), nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, classes)]
+    return nn.Sequential(*layers, *([Cubic()] if cubic else []))
+
+
+def seeded(build: object, seed: int) -> nn.Sequential:
+    """Build a network with the initialisation of this seed, leaving torch's own random stream as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return build()  # type: ignore[operator,no-any-return]

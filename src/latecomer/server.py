@@ -1,0 +1,371 @@
+"""The object every driver shares: it hands out tickets, receives contributions, counts, and applies."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .optim import Arrival, AsyncOptimizer
+from .optim.checks import whole_number
+from .policy import Async, Policy, Ticket
+from .record import Record
+from .seeds import sample_seeds
+from .trace import Trace
+
+__all__ = ["Outcome", "Server"]
+
+Contribution = Tensor | Sequence[Tensor]
+Slot = list[list[Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a contribution.
+
+    Args:
+        status: ``"applied"``, ``"zero"`` (it counted but weighed nothing), ``"dropped"`` or ``"held"``.
+        arrival: Which arrival it was.
+        delay: Updates since the iterate it started from.
+        finite: False if it was counted as zero because of a NaN or an infinity.
+        cancelled: Jobs that the policy has called off because of it.
+
+    Examples:
+        >>> Outcome("applied", arrival=3, delay=1).status
+        'applied'
+    """
+
+    status: str
+    arrival: int
+    delay: int
+    finite: bool = True
+    cancelled: tuple[Ticket, ...] = ()
+
+
+class Server:
+    """Issues tickets, receives contributions, applies the policy and the optimizer, and records a trace.
+
+    A call that is refused changes nothing.
+
+    Args:
+        optimizer: Any optimizer of `latecomer.optim`, on fresh parameters.
+        workers: Number of workers at the start; they have the seats 0 to ``workers - 1``.
+        policy: What to do with an arrival; `Async` by default.
+        seed: With the number of a ticket it decides the sample.
+        groups: Names of the groups, for the trace.
+        clock: ``"none"``, ``"virtual"`` or ``"real"``: what the ``at`` of `issue` and `receive` is.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> x = torch.nn.Parameter(torch.ones(2))
+        >>> server = Server(lc.optim.OrderedMomentum([x], lr=1.0, beta=0.5), workers=2)
+        >>> first, second = server.issue(0), server.issue(1)
+        >>> server.receive(second, torch.ones(2)).delay
+        0
+        >>> third = server.issue(1)
+        >>> server.receive(first, torch.ones(2)).delay      # counts, but weighs nothing: Algorithm 1, version 1
+        1
+        >>> server.point(third)[0][0].tolist(), x.tolist()
+        ([0.5, 0.5], [0.25, 0.25])
+    """
+
+    def __init__(
+        self,
+        optimizer: AsyncOptimizer,
+        *,
+        workers: int,
+        policy: Policy | None = None,
+        seed: int = 0,
+        groups: Sequence[str] = ("all",),
+        clock: str = "none",
+    ) -> None:
+        if not isinstance(optimizer, AsyncOptimizer):
+            raise TypeError(f"Invalid optimizer: {type(optimizer).__name__} (expected one of latecomer.optim)")
+        if optimizer.t:
+            raise ValueError(f"The optimizer has counted {optimizer.t} arrivals already: give the server a fresh one")
+        self.optimizer = optimizer
+        self.policy = policy or Async()
+        self.seed = whole_number("seed", seed)
+        self.arrivals = 0
+        self.non_finite = 0
+        self._params: list[Tensor] = [p for group in optimizer.param_groups for p in group["params"]]
+        count = whole_number("workers", workers, least=1)
+        self._busy: dict[int, int | None] = dict.fromkeys(range(count))  # seat -> number of its ticket
+        self._joined: set[int] = set()  # seats whose first ticket weighs nothing
+        self._flying: dict[int, Ticket] = {}  # by number, so the first is the oldest
+        self._lost: list[int] = []
+        self._slots: dict[int, Slot] = {}
+        self._free: list[Slot] = []
+        self._held: tuple[list[Tensor], float] | None = None
+        self._record = Record(count, self.seed, self.policy.name, tuple(groups), clock)
+        self._samples: list[int] = []
+
+    # ---- who is there -------------------------------------------------------------------------------------------
+
+    @property
+    def workers(self) -> int:
+        """How many workers there are now, the paper's M."""
+        return len(self._busy)
+
+    @property
+    def in_flight(self) -> list[Ticket]:
+        """Tickets handed out and not yet returned, oldest first."""
+        return list(self._flying.values())
+
+    def join(self) -> int:
+        """Seat another worker and return its number.
+
+        Once arrivals have been counted its first ticket weighs nothing, as at the start: it goes on from an iterate
+        that another worker may also hold, and no version may count twice.
+        """
+        worker = self._record.seats
+        self._record.seats += 1
+        self._busy[worker] = None
+        if self.arrivals:
+            self._joined.add(worker)
+            self._record.strict = False
+        return worker
+
+    def leave(self, worker: int) -> None:
+        """Give up a seat; the ticket it had is issued again to somebody else."""
+        number = self._seat(worker)
+        if number is not None:
+            self.lose(self._flying[number])
+        del self._busy[worker]
+        self._record.strict = False
+
+    def _seat(self, worker: int) -> int | None:
+        if worker not in self._busy:
+            raise ValueError(f"There is no worker {worker!r}: the seats are {sorted(self._busy)}")
+        return self._busy[worker]
+
+    # ---- tickets ------------------------------------------------------------------------------------------------
+
+    def issue(self, worker: int, *, at: float = math.nan) -> Ticket:
+        """Give a worker its next ticket: one that was lost, with the iterate it had, or a new one."""
+        number = self._seat(worker)
+        if number is not None:
+            raise ValueError(f"Worker {worker} has ticket {number} already: it must return it, or lose it, first")
+        if self._lost:
+            number = self._lost.pop(0)
+            ticket = self._flying[number] = replace(self._flying[number], worker=worker)
+        else:
+            number = self._record.tickets
+            zero = worker in self._joined
+            self._joined.discard(worker)
+            ticket = Ticket(number, worker, self.optimizer.version, self.arrivals, self._sample(number), zero)
+            slot = self._free.pop() if self._free else self._new_slot()
+            self.optimizer.query(slot, worker)
+            self._slots[number], self._flying[number] = slot, ticket
+        self._busy[worker] = number
+        self._record.issued(ticket, at)
+        return ticket
+
+    def point(self, ticket: Ticket) -> Slot:
+        """Return what the ticket has to evaluate: one list of tensors per point, the iterate first."""
+        self._known(ticket)
+        return self._slots[ticket.number]
+
+    def lose(self, ticket: Ticket) -> None:
+        """Note that a ticket's worker is gone: the same ticket at the same iterate is issued again."""
+        self._known(ticket)
+        self._busy[ticket.worker] = None
+        self._lost.append(ticket.number)
+        self._record.strict = False
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Call a job off: it will never arrive, and its worker is free."""
+        self._known(ticket)
+        self._record.became(ticket, "cancelled")
+        self._forget(ticket)
+        self._record.strict = False
+
+    def _known(self, ticket: Ticket) -> None:
+        if not isinstance(ticket, Ticket):
+            raise TypeError(f"Invalid ticket: {ticket!r} (expected what issue returned)")
+        here = self._flying.get(ticket.number)
+        if here is None:
+            known = 0 <= ticket.number < self._record.tickets
+            what = "has been returned or called off already" if known else "was never issued"
+            raise ValueError(f"Ticket {ticket.number} {what}")
+        if here != ticket or ticket.number in self._lost:
+            raise ValueError(
+                f"Ticket {ticket.number} is not with worker {ticket.worker} at version {ticket.version} any more"
+            )
+
+    def _forget(self, ticket: Ticket) -> None:
+        self._free.append(self._slots.pop(ticket.number))
+        del self._flying[ticket.number]
+        self._busy[ticket.worker] = None
+
+    def _new_slot(self) -> Slot:
+        return [[torch.empty_like(p, requires_grad=False) for p in self._params] for _ in range(self.optimizer.points)]
+
+    def _sample(self, number: int) -> int:
+        while number >= len(self._samples):
+            self._samples.extend(sample_seeds(self.seed, 4096, first=len(self._samples)).tolist())
+        return self._samples[number]
+
+    # ---- arrivals -----------------------------------------------------------------------------------------------
+
+    def receive(
+        self,
+        ticket: Ticket,
+        contribution: Contribution | Callable[[], Contribution],
+        *,
+        finite: bool | None = None,
+        group: int = 0,
+        at: float = math.nan,
+    ) -> Outcome:
+        """Count an arrival and do with it what policy and optimizer say.
+
+        Args:
+            ticket: What `issue` returned.
+            contribution: What the worker sends: one tensor per parameter (a single one if there is one). Or a function
+                that returns it, which is only called if somebody will look at the result.
+            finite: Whether it is free of NaN and infinities, if the worker has looked; otherwise the server does.
+            group: The group of its sample, for the trace.
+            at: The clock.
+        """
+        self._known(ticket)
+        opt, version = self.optimizer, self.optimizer.version
+        delay = version - ticket.version
+        undo = copy.deepcopy(self.policy.state) if self.policy.state else {}
+        verdict = self.policy.receive(ticket, delay)
+        # What is flushed has been weighted by the policy, so it counts as fresh.
+        base = version if verdict.action == "flush" else ticket.version
+        arrival = Arrival(
+            version,
+            base,
+            worker=ticket.worker,
+            workers=self.workers,
+            point=self._slots[ticket.number][0],
+            zero=ticket.zero,
+            oldest=next(iter(self._flying.values())).version,
+        )
+        wanted = verdict.action != "drop" and (verdict.action == "hold" or opt.needs(arrival)) and not ticket.zero
+        tensors: list[Tensor] | None = None
+        if wanted:
+            try:
+                tensors = self._checked(contribution() if callable(contribution) else contribution)
+                if finite is None:
+                    finite = all(_is_finite(tensor) for tensor in tensors)
+            except BaseException:
+                self.policy.state = undo
+                raise
+        broken = finite is False
+        status = self._carry_out(verdict.action, verdict.weight, arrival, None if broken else tensors)
+        self.arrivals += 1
+        self.non_finite += broken
+        self._record.arrived(ticket, status, self.arrivals, group, at)
+        self._forget(ticket)
+        cancelled = tuple(self.policy.cancel(self.in_flight, opt.version))
+        for stale in cancelled:
+            self.cancel(stale)
+        return Outcome(status, self.arrivals, delay, not broken, cancelled)
+
+    def _checked(self, contribution: Contribution) -> list[Tensor]:
+        tensors = [contribution] if isinstance(contribution, Tensor) else list(contribution)
+        if len(tensors) != len(self._params):
+            raise ValueError(f"A contribution needs {len(self._params)} tensors, got {len(tensors)}")
+        for i, (tensor, p) in enumerate(zip(tensors, self._params, strict=True)):
+            if not isinstance(tensor, Tensor):
+                raise TypeError(f"Part {i} of the contribution is a {type(tensor).__name__}, not a tensor")
+            if tensor.shape != p.shape or tensor.dtype != p.dtype or tensor.device != p.device:
+                raise ValueError(
+                    f"Part {i} of the contribution is {tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}; "
+                    f"the parameter is {p.dtype} of shape {tuple(p.shape)} on {p.device}"
+                )
+        return tensors
+
+    def _carry_out(self, action: str, weight: float, arrival: Arrival, tensors: list[Tensor] | None) -> str:
+        """Do what the verdict says; ``tensors`` is None where there is nothing to look at. Returns the status."""
+        opt = self.optimizer
+        if action == "drop":
+            return "dropped"
+        if action in ("hold", "flush") and tensors is not None:
+            total, weights = self._held or ([torch.zeros_like(t) for t in tensors], 0.0)
+            torch._foreach_add_(total, tensors, alpha=weight)
+            self._held = (total, weights + weight)
+        if action == "hold":
+            return "held"
+        if action == "flush":
+            if self._held is not None and self._held[1]:
+                tensors = list(torch._foreach_div(self._held[0], self._held[1]))
+            self._held = None
+        wanted = opt.needs(arrival)
+        zero = arrival.zero or (wanted and tensors is None)
+        # A rule that will not look at the values still needs to know which parameters take part: all of them.
+        for p, tensor in zip(self._params, tensors or self._params, strict=True):
+            p.grad = tensor.detach()
+        opt.step(arrival=replace(arrival, zero=zero))
+        for p in self._params:
+            p.grad = None
+        if zero or (not wanted and not _drops(opt, arrival)):
+            return "zero"
+        return "applied" if wanted else "dropped"
+
+    # ---- the record ---------------------------------------------------------------------------------------------
+
+    def trace(self, model: str = "recorded") -> Trace:
+        """Return the trace of the run so far."""
+        return self._record.trace(model)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that a resumed run needs, in types that load with ``weights_only=True``; tensors are not copied."""
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "parameters": [p.detach() for p in self._params],
+            "policy": [self.policy.name, self.policy.state],
+            "counts": [self.seed, self.arrivals, self.non_finite],
+            "busy": list(self._busy.items()),
+            "joined": sorted(self._joined),
+            "flying": [astuple(ticket) for ticket in self._flying.values()],
+            "lost": list(self._lost),
+            "slots": dict(self._slots),
+            "held": self._held,
+            "record": self._record.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` was taken, with the same optimizer options, policy and seed."""
+        name, policy_state = state["policy"]
+        seed, arrivals, non_finite = state["counts"]
+        if name != self.policy.name or seed != self.seed:
+            raise ValueError(
+                f"This state is of policy {name!r} and seed {seed}, "
+                f"the server has policy {self.policy.name!r} and seed {self.seed}"
+            )
+        saved = state["parameters"]
+        if [t.shape for t in saved] != [p.shape for p in self._params]:
+            raise ValueError(f"This state is of parameters of shapes {[tuple(t.shape) for t in saved]}")
+        self.optimizer.load_state_dict(state["optimizer"])
+        with torch.no_grad():
+            torch._foreach_copy_(self._params, saved)
+        self.policy.state = copy.deepcopy(policy_state)
+        self.arrivals, self.non_finite = arrivals, non_finite
+        self._busy, self._joined = dict(state["busy"]), set(state["joined"])
+        self._flying = {values[0]: Ticket(*values) for values in state["flying"]}
+        self._lost, self._free = list(state["lost"]), []
+        self._slots = {
+            number: [[tensor.clone() for tensor in point] for point in slot] for number, slot in state["slots"].items()
+        }
+        held = state["held"]
+        self._held = None if held is None else ([tensor.clone() for tensor in held[0]], held[1])
+        self._record.load_state_dict(state["record"])
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    # A sum is one pass without a temporary; only where it is not finite does it take a closer look.
+    return math.isfinite(tensor.sum().item()) or bool(np.all(torch.isfinite(tensor).cpu().numpy()))
+
+
+def _drops(optimizer: AsyncOptimizer, arrival: Arrival) -> bool:
+    """Whether an arrival that the rule does not look at is left out altogether, rather than counted as zero."""
+    return optimizer.method == "delay-filtered" and not arrival.zero

@@ -1,0 +1,294 @@
+"""Replay a trace through a server, in one process: deterministic, resumable, one gradient an arrival."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import torch
+from torch import Tensor
+
+from .flat import FlatModule
+from .optim import METHODS
+from .optim.checks import whole_number
+from .policy import Async, Policy, Ticket
+from .problems.base import Problem
+from .server import Server
+from .trace import Trace
+
+__all__ = ["Run", "simulate"]
+
+PATIENCE = 100
+"""How many non-finite contributions in a row end a run."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a simulation returns.
+
+    Attributes:
+        method: Name of the method.
+        options: Its hyper-parameters.
+        history: One row an evaluation: ``update``, ``time`` (the trace's clock) and the problem's metrics.
+        state: The trained model's state dict.
+        output: The state dict of the iterate that ``output=`` asked for; the same as `state` by default.
+        trace: The schedule as the server recorded it, with what became of every ticket.
+        diverged_at: The arrival at which the run was given up, or None.
+        non_finite: How many contributions had a NaN or an infinity and counted as zero.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> trace = lc.delays.DataDependent(workers=3, slow_share=0.1).trace(steps=100, seed=0)
+        >>> run = lc.simulate(lc.problems.quadratic(), "ordered-momentum", trace, lr=0.05)
+        >>> run.history.columns
+        ['update', 'time', 'loss', 'squared_gradient']
+        >>> run.final["update"], run.diverged_at
+        (100, None)
+    """
+
+    method: str
+    options: Mapping[str, Any]
+    history: pl.DataFrame
+    state: Mapping[str, Tensor]
+    output: Mapping[str, Tensor]
+    trace: Trace
+    diverged_at: int | None = None
+    non_finite: int = 0
+
+    @property
+    def final(self) -> dict[str, Any]:
+        """The last row of the history."""
+        return self.history.row(-1, named=True)
+
+
+@dataclass
+class _Simulation:
+    """A run in progress."""
+
+    problem: Problem
+    method: str
+    trace: Trace
+    options: dict[str, Any]
+    seed: int
+    policy: Policy
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    t: int = 0
+    diverged_at: int | None = None
+    bad_in_a_row: int = 0
+
+    def __post_init__(self) -> None:
+        header = self.trace.header
+        self.flat = FlatModule(self.problem.model(self.seed))
+        self.optimizer = METHODS[self.method]([self.flat.x], **self.options)
+        self.server = Server(
+            self.optimizer,
+            workers=int((self.trace.columns["seen"] == 0).sum()),
+            policy=self.policy,
+            seed=header.seed,
+            groups=header.groups,
+            clock=header.clock,
+        )
+        self.grads = [torch.zeros_like(self.flat.x, requires_grad=False) for _ in range(self.optimizer.points)]
+        columns = self.trace.columns
+        self.first = columns["seen"].searchsorted(range(len(self.trace) + 1)).tolist()
+        self.first.append(len(columns["seen"]))
+        self.planned = {name: columns[name].tolist() for name in ("worker", "version", "sample", "start")}
+        self.arriving = {name: getattr(self.trace, name).tolist() for name in ("ticket", "group", "end")}
+
+    def advance(self) -> None:
+        """Issue what was issued before the next arrival, and receive it."""
+        self._issue(self.t)
+        index = self.t
+        number, group = self.arriving["ticket"][index], self.arriving["group"][index]
+        ticket = self.flying.pop(number)
+        outcome = self.server.receive(
+            ticket, lambda: self._contribution(ticket, group), group=group, at=self.arriving["end"][index]
+        )
+        self.t += 1
+        if outcome.finite:
+            self.bad_in_a_row = 0
+        else:
+            self.bad_in_a_row += 1
+            if self.bad_in_a_row >= PATIENCE or not bool(torch.isfinite(self.flat.x).all()):
+                self.diverged_at = self.t
+
+    @property
+    def flying(self) -> dict[int, Ticket]:
+        """Tickets that are out, by number."""
+        if not hasattr(self, "_flying"):
+            self._flying = {ticket.number: ticket for ticket in self.server.in_flight}
+        return self._flying
+
+    def _issue(self, seen: int) -> None:
+        for number in range(self.first[seen], self.first[seen + 1]):
+            ticket = self.server.issue(self.planned["worker"][number], at=self.planned["start"][number])
+            expected = (number, self.planned["version"][number], self.planned["sample"][number])
+            if (ticket.number, ticket.version, ticket.sample) != expected:
+                raise ValueError(
+                    f"The trace does not fit its policy: ticket {number} should start from version {expected[1]} with sample "
+                    f"{expected[2]}, the server issued {ticket}"
+                )
+            self.flying[number] = ticket
+
+    def _contribution(self, ticket: Ticket, group: int) -> Tensor:
+        """Compute the gradient now, at the point that was stored when the ticket went out."""
+        batch = self.problem.batch(ticket.sample, group)
+        for point, out in zip(self.server.point(ticket), self.grads, strict=True):
+            if not self.problem.gradient(point[0], batch, out):
+                self.flat.gradient(point[0], lambda module: self.problem.loss(module, batch), out)
+        if len(self.grads) == 1:
+            return self.grads[0]
+        combined = self.optimizer.contribution([self.grads[0]], [self.grads[1]], ticket.version)[0]
+        assert combined is not None  # noqa: S101 - there was a gradient
+        return combined
+
+    def evaluate(self) -> None:
+        """Add a row to the history."""
+        module = self.flat.at(self.flat.x)
+        module.eval()
+        with torch.no_grad():
+            metrics = self.problem.evaluate(module)
+        module.train()
+        time = self.arriving["end"][self.t - 1] if self.t else 0.0
+        self.rows.append({"update": self.optimizer.t, "time": time, **metrics})
+        loss = metrics.get("loss", 0.0)
+        if self.diverged_at is None and not (math.isfinite(loss) and bool(torch.isfinite(self.flat.x).all())):
+            self.diverged_at = self.t
+
+    def fingerprint(self) -> str:
+        """Say which run this is, so that a checkpoint of another one is not taken for it."""
+        options = {name: repr(value) for name, value in sorted(self.options.items())}
+        values = [repr(self.problem), self.method, options, self.seed, self.trace.digest, type(self.policy).__name__]
+        return json.dumps(values)
+
+    def save(self, path: Path) -> None:
+        """Write a checkpoint; an older one is replaced in one go or not at all."""
+        state = {
+            "run": self.fingerprint(),
+            "t": self.t,
+            "rows": self.rows,
+            "diverged_at": self.diverged_at,
+            "bad_in_a_row": self.bad_in_a_row,
+            "server": self.server.state_dict(),
+        }
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                torch.save(state, file)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).replace(path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+
+    def restore(self, path: Path) -> None:
+        """Go on from a checkpoint of the same run."""
+        try:
+            state = torch.load(path, weights_only=True)
+            run = state["run"]
+        except Exception as error:  # torch raises whatever its readers do
+            raise ValueError(
+                f"{path} is no checkpoint of a simulation, or damaged: remove it to start again"
+            ) from error
+        if run != self.fingerprint():
+            raise ValueError(
+                f"{path} is the checkpoint of another run: choose another path, or remove it to start again"
+            )
+        self.server.load_state_dict(state["server"])
+        self.t, self.rows = state["t"], state["rows"]
+        self.diverged_at, self.bad_in_a_row = state["diverged_at"], state["bad_in_a_row"]
+
+    def result(self) -> Run:
+        """Return what there is."""
+        chosen = self.optimizer.output_parameters()[0]
+        output = {name: value.clone() for name, value in self.flat.at(chosen).state_dict().items()}
+        return Run(
+            method=self.method,
+            options=dict(self.options),
+            history=pl.DataFrame(self.rows, infer_schema_length=None),
+            state=self.flat.state_dict(),
+            output=output,
+            trace=self.server.trace(self.trace.header.model),
+            diverged_at=self.diverged_at,
+            non_finite=self.server.non_finite,
+        )
+
+
+def simulate(
+    problem: Problem,
+    method: str,
+    trace: Trace,
+    *,
+    seed: int = 0,
+    evaluate_every: int | None = None,
+    policy: Policy | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> Run:
+    """Train a method on a problem along a schedule.
+
+    Each gradient is computed when it arrives, at the point that was stored when its ticket went out; one that will be
+    dropped is never computed. The same problem, method, trace, seed and options give the same bits.
+
+    Args:
+        problem: What to train on.
+        method: A name in `latecomer.optim.METHODS`.
+        trace: Who arrives when, from which version, on which sample.
+        seed: Initialises the model, and nothing else: samples are drawn by the trace's seed.
+        evaluate_every: Evaluate after so many arrivals; a fiftieth of the run by default. The start and the end are always
+            evaluated.
+        policy: The policy the trace was made with, if it is not the paper's.
+        checkpoint: A file to save the run to; if it exists, the run goes on from it with identical bits.
+        checkpoint_every: Save after so many arrivals; at every evaluation by default. An interrupt saves too.
+        progress: Called with the arrivals so far and their total.
+        **options: Hyper-parameters of the method: lr, beta, ...
+
+    Examples:
+        >>> import latecomer as lc
+        >>> trace = lc.delays.DataDependent(workers=3, slow_share=0.1).trace(steps=400, seed=0)
+        >>> run = lc.simulate(lc.problems.digits(network="mlp", cubic=False), "momentum", trace, lr=0.1, beta=0.1)
+        >>> run.final["accuracy"] > 0.8
+        True
+    """
+    if method not in METHODS:
+        raise ValueError(f"Unknown method {method!r} (expected one of {', '.join(METHODS)})")
+    policy = policy or Async()
+    if trace.header.policy != policy.name:
+        raise ValueError(
+            f"The trace was made with policy {trace.header.policy!r}: pass that policy, not {policy.name!r}"
+        )
+    if int(trace.columns["group"].max()) >= problem.groups:
+        raise ValueError(f"The trace has {len(trace.header.groups)} groups, the problem {problem.groups}")
+    steps = len(trace)
+    every = whole_number("evaluate_every", evaluate_every or max(1, steps // 50), least=1)
+    save_every = whole_number("checkpoint_every", checkpoint_every or every, least=1)
+    path = None if checkpoint is None else Path(checkpoint)
+
+    run = _Simulation(problem, method, trace, options, whole_number("seed", seed), policy)
+    if path is not None and path.exists():
+        run.restore(path)
+    else:
+        run.evaluate()
+    try:
+        while run.t < steps and run.diverged_at is None:
+            run.advance()
+            if run.t % every == 0 or run.t == steps or run.diverged_at is not None:
+                run.evaluate()
+                if progress is not None:
+                    progress(run.t, steps)
+            if path is not None and (run.t % save_every == 0 or run.t == steps):
+                run.save(path)
+    except KeyboardInterrupt:
+        if path is not None:
+            run.save(path)
+        raise
+    return run.result()

@@ -1,0 +1,204 @@
+"""The record of a run: one row a ticket, who took it, from which version, on which sample, what became of it.
+
+A trace says everything about a schedule and nothing about parameters. It is kept as plain numpy columns, saved as
+Parquet with a versioned header, and checked against every rule of its policy when it is made and when it is loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .rules import check
+from .schema import COLUMNS, NULLS, STATUSES, Header, TraceError
+from .summary import describe
+
+__all__ = ["Trace"]
+
+
+class Trace:
+    """The table of all tickets of a run.
+
+    The properties `arrival`, `ticket`, `worker`, `version`, `delay`, `group`, `sample`, `start`, `end` and `status`
+    have one entry an arrival, in order of arrival; `columns` has one row a ticket, arrived or not.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> trace = lc.delays.Constant(workers=3).trace(steps=6, seed=0)
+        >>> trace.worker.tolist(), trace.version.tolist(), trace.delay.tolist()
+        ([0, 1, 2, 0, 1, 2], [1, 1, 1, 2, 3, 4], [0, 1, 2, 2, 2, 2])
+    """
+
+    def __init__(self, header: Header, columns: Mapping[str, NDArray[Any]]) -> None:
+        missing = [name for name in COLUMNS if name not in columns]
+        if missing:
+            raise TraceError(f"A trace needs the columns {', '.join(missing)}")
+        self.header = header
+        self.columns: dict[str, NDArray[Any]] = {}
+        for name, dtype in COLUMNS.items():
+            column: NDArray[Any] = np.ascontiguousarray(
+                columns[name], dtype=dtype
+            ).view()  # read-only here, not for the caller
+            column.setflags(write=False)
+            self.columns[name] = column
+        check(self.header, self.columns)
+
+    # ---- one entry an arrival -----------------------------------------------------------------------------------
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """Index into `columns` of every arrival, in order."""
+        arrival = self.columns["arrival"]
+        arrived = np.flatnonzero(arrival)
+        order: NDArray[np.int64] = arrived[np.argsort(arrival[arrived], kind="stable")]
+        return order
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def _arrived(self, name: str) -> NDArray[Any]:
+        return self.columns[name][self.rows]
+
+    @cached_property
+    def arrival(self) -> NDArray[np.int64]:
+        """1, 2, ..., T."""
+        return self._arrived("arrival")
+
+    @cached_property
+    def ticket(self) -> NDArray[np.int64]:
+        """Which ticket arrived."""
+        return self._arrived("ticket")
+
+    @cached_property
+    def worker(self) -> NDArray[np.int32]:
+        """Who handed it in."""
+        return self._arrived("worker")
+
+    @cached_property
+    def version(self) -> NDArray[np.int64]:
+        """Index of the iterate it was computed at."""
+        return self._arrived("version")
+
+    @cached_property
+    def delay(self) -> NDArray[np.int64]:
+        """Updates since that iterate. Under policies that hold or drop not every arrival is an update."""
+        delay: NDArray[np.int64] = self.updates_before + 1 - self.version
+        return delay
+
+    @cached_property
+    def updates_before(self) -> NDArray[np.int64]:
+        """How many updates had been made when each arrival came in."""
+        if self.header.policy == "async":
+            return self.arrival - 1
+        made = np.isin(self.status, ("applied", "zero"))
+        return np.concatenate([[0], np.cumsum(made)[:-1]]).astype(np.int64)
+
+    @cached_property
+    def group(self) -> NDArray[np.int16]:
+        """Which group its sample belongs to: 0 the fastest."""
+        return self._arrived("group")
+
+    @cached_property
+    def sample(self) -> NDArray[np.uint64]:
+        """The seed of its sample."""
+        return self._arrived("sample")
+
+    @cached_property
+    def start(self) -> NDArray[np.float64]:
+        """Clock when it was issued, NaN without a clock."""
+        return self._arrived("start")
+
+    @cached_property
+    def end(self) -> NDArray[np.float64]:
+        """Clock when it arrived, NaN without a clock."""
+        return self._arrived("end")
+
+    @cached_property
+    def status(self) -> NDArray[np.str_]:
+        """What became of it, as a word."""
+        words: NDArray[np.str_] = np.array(STATUSES)[self._arrived("status")]
+        return words
+
+    @cached_property
+    def in_flight(self) -> NDArray[np.int64]:
+        """How many other tickets were out when each arrival came in: the size of the paper's T(t)."""
+        issued = np.cumsum(np.bincount(self.columns["seen"], minlength=len(self) + 1))[: len(self)]
+        return issued - self.arrival
+
+    # ---- the same schedule -------------------------------------------------------------------------------------
+
+    def head(self, steps: int) -> Trace:
+        """Return the trace of the first ``steps`` arrivals; what arrives later is in flight.
+
+        Examples:
+            >>> import latecomer as lc
+            >>> len(lc.delays.Constant(workers=3).trace(steps=6, seed=0).head(4))
+            4
+        """
+        if not 1 <= steps <= len(self):
+            raise TraceError(f"Cannot take {steps} arrivals of a trace that has {len(self)}")
+        keep = self.columns["seen"] < steps
+        columns = {name: column[keep].copy() for name, column in self.columns.items()}
+        late = columns["arrival"] > steps
+        for name, null in {**NULLS, "end": np.nan}.items():
+            if name != "group":
+                columns[name][late] = null
+        return Trace(self.header, columns)
+
+    @cached_property
+    def digest(self) -> str:
+        """Fingerprint of schedule and samples: equal for traces that give equal runs."""
+        sha = hashlib.sha256(f"{self.header.policy} {self.header.workers}".encode())
+        for name in ("ticket", "worker", "seen", "version", "arrival", "group", "sample", "status"):
+            sha.update(self.columns[name].tobytes())
+        return sha.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Trace):
+            return NotImplemented
+        same = all(np.array_equal(self.columns[n], other.columns[n], equal_nan=n in ("start", "end")) for n in COLUMNS)
+        return same and replace(self.header, versions={}) == replace(other.header, versions={})
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<Trace of {len(self)} arrivals, {self.header.workers} workers, {self.header.model or 'recorded'}>"
+
+    def describe(self) -> str:
+        """Return a summary for people: delays by group and by worker, shares, what was in flight."""
+        return describe(self)
+
+    # ---- files --------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the trace as Parquet; an existing file is replaced in one go or not at all.
+
+        Examples:
+            >>> import latecomer as lc, tempfile
+            >>> trace = lc.delays.Constant(workers=3).trace(steps=6, seed=0)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     lc.Trace.load(trace.save(f"{folder}/run.parquet")) == trace
+            True
+        """
+        from .file import write
+
+        return write(self.header, self.columns, Path(path))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Trace:
+        """Read a trace and check every rule of its policy; a file that is none gets one clear sentence."""
+        from .file import read
+
+        header, columns = read(Path(path))
+        try:
+            return cls(header, columns)
+        except TraceError as error:
+            raise TraceError(f"{path}: {error}") from None
