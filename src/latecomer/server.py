@@ -279,8 +279,8 @@ class Server:
                 raise TypeError(f"Part {i} of the contribution is a {type(tensor).__name__}, not a tensor")
             if tensor.shape != p.shape or tensor.dtype != p.dtype or tensor.device != p.device:
                 raise ValueError(
-                    f"Part {i} of the contribution is {tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}; "
-                    f"the parameter is {p.dtype} of shape {tuple(p.shape)} on {p.device}"
+                    f"Part {i} of the contribution is {tensor.dtype} of shape {tuple(tensor.shape)} on "
+                    f"{tensor.device}; the parameter is {p.dtype} of shape {tuple(p.shape)} on {p.device}"
                 )
         return tensors
 
@@ -318,7 +318,7 @@ class Server:
         return self._record.trace(model)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that a resumed run needs, in types that load with ``weights_only=True``; tensors are not copied."""
+        """Return all that a resumed run needs, in types that load with ``weights_only=True``; tensors are shared."""
         return {
             "optimizer": self.optimizer.state_dict(),
             "parameters": [p.detach() for p in self._params],

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import tempfile
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -99,6 +102,7 @@ class _Simulation:
         columns = self.trace.columns
         self.first = columns["seen"].searchsorted(range(len(self.trace) + 1)).tolist()
         self.first.append(len(columns["seen"]))
+        self.flying: dict[int, Ticket] = {}
         self.planned = {name: columns[name].tolist() for name in ("worker", "version", "sample", "start")}
         self.arriving = {name: getattr(self.trace, name).tolist() for name in ("ticket", "group", "end")}
 
@@ -119,21 +123,14 @@ class _Simulation:
             if self.bad_in_a_row >= PATIENCE or not bool(torch.isfinite(self.flat.x).all()):
                 self.diverged_at = self.t
 
-    @property
-    def flying(self) -> dict[int, Ticket]:
-        """Tickets that are out, by number."""
-        if not hasattr(self, "_flying"):
-            self._flying = {ticket.number: ticket for ticket in self.server.in_flight}
-        return self._flying
-
     def _issue(self, seen: int) -> None:
         for number in range(self.first[seen], self.first[seen + 1]):
             ticket = self.server.issue(self.planned["worker"][number], at=self.planned["start"][number])
             expected = (number, self.planned["version"][number], self.planned["sample"][number])
             if (ticket.number, ticket.version, ticket.sample) != expected:
                 raise ValueError(
-                    f"The trace does not fit its policy: ticket {number} should start from version {expected[1]} with sample "
-                    f"{expected[2]}, the server issued {ticket}"
+                    f"The trace does not fit its policy: ticket {number} should start from version {expected[1]} with "
+                    f"sample {expected[2]}, the server issued {ticket}"
                 )
             self.flying[number] = ticket
 
@@ -194,14 +191,11 @@ class _Simulation:
             state = torch.load(path, weights_only=True)
             run = state["run"]
         except Exception as error:  # torch raises whatever its readers do
-            raise ValueError(
-                f"{path} is no checkpoint of a simulation, or damaged: remove it to start again"
-            ) from error
+            raise ValueError(f"{path} is damaged or no checkpoint: remove it to start again") from error
         if run != self.fingerprint():
-            raise ValueError(
-                f"{path} is the checkpoint of another run: choose another path, or remove it to start again"
-            )
+            raise ValueError(f"{path} is the checkpoint of another run: choose another path, or remove it")
         self.server.load_state_dict(state["server"])
+        self.flying = {ticket.number: ticket for ticket in self.server.in_flight}
         self.t, self.rows = state["t"], state["rows"]
         self.diverged_at, self.bad_in_a_row = state["diverged_at"], state["bad_in_a_row"]
 
@@ -244,8 +238,8 @@ def simulate(
         method: A name in `latecomer.optim.METHODS`.
         trace: Who arrives when, from which version, on which sample.
         seed: Initialises the model, and nothing else: samples are drawn by the trace's seed.
-        evaluate_every: Evaluate after so many arrivals; a fiftieth of the run by default. The start and the end are always
-            evaluated.
+        evaluate_every: Evaluate after so many arrivals; a fiftieth of the run by default. The start and the end are
+            always evaluated.
         policy: The policy the trace was made with, if it is not the paper's.
         checkpoint: A file to save the run to; if it exists, the run goes on from it with identical bits.
         checkpoint_every: Save after so many arrivals; at every evaluation by default. An interrupt saves too.
@@ -263,9 +257,7 @@ def simulate(
         raise ValueError(f"Unknown method {method!r} (expected one of {', '.join(METHODS)})")
     policy = policy or Async()
     if trace.header.policy != policy.name:
-        raise ValueError(
-            f"The trace was made with policy {trace.header.policy!r}: pass that policy, not {policy.name!r}"
-        )
+        raise ValueError(f"The trace was made with policy {trace.header.policy!r}, not {policy.name!r}: pass that one")
     if int(trace.columns["group"].max()) >= problem.groups:
         raise ValueError(f"The trace has {len(trace.header.groups)} groups, the problem {problem.groups}")
     steps = len(trace)
@@ -278,17 +270,29 @@ def simulate(
         run.restore(path)
     else:
         run.evaluate()
-    try:
+    with _interrupts_between_arrivals() as interrupted:
         while run.t < steps and run.diverged_at is None:
             run.advance()
             if run.t % every == 0 or run.t == steps or run.diverged_at is not None:
                 run.evaluate()
                 if progress is not None:
                     progress(run.t, steps)
-            if path is not None and (run.t % save_every == 0 or run.t == steps):
+            if path is not None and (run.t % save_every == 0 or run.t == steps or interrupted):
                 run.save(path)
-    except KeyboardInterrupt:
-        if path is not None:
-            run.save(path)
-        raise
+            if interrupted:
+                raise KeyboardInterrupt
     return run.result()
+
+
+@contextmanager
+def _interrupts_between_arrivals() -> Iterator[list[int]]:
+    """Collect Ctrl-C in a list, so that it never falls into the middle of an update."""
+    caught: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield caught
+        return
+    before = signal.signal(signal.SIGINT, lambda number, frame: caught.append(number))
+    try:
+        yield caught
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -78,9 +78,8 @@ class Digits(Problem):
     def batch(self, sample: int, group: int) -> tuple[Tensor, Tensor]:
         """Return images and labels of one batch."""
         pool = self._pools[group]
-        picked = torch.from_numpy(
-            pool[np.random.Generator(np.random.PCG64(sample)).integers(len(pool), size=self.batch_size)]
-        )
+        drawn = np.random.Generator(np.random.PCG64(sample)).integers(len(pool), size=self.batch_size)
+        picked = torch.from_numpy(pool[drawn])
         return self._images[picked], self._labels[picked]
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:

@@ -111,8 +111,8 @@ class Quadratic(Problem):
         """Return the loss of one sample."""
         centre, noise = batch
         x: Tensor = model.x  # type: ignore[assignment]
-        value = (self.curvature * (x - centre) ** 2).sum() / 2
-        return value if noise is None else value + noise @ x
+        value: Tensor = (self.curvature * (x - centre) ** 2).sum() / 2
+        return value if noise is None else value + torch.dot(noise, x)
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Return the excess loss and the squared gradient norm."""
