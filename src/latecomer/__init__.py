@@ -2,7 +2,7 @@
 
 from . import delays, optim, problems
 from .server import Server
-from .simulate import Run, simulate
+from .simulation import Run, simulate
 from .trace import Trace
 
 __version__ = "0.1.0"
