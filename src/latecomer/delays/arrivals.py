@@ -95,15 +95,14 @@ class DataDependent(DelayModel):
         if not self.dependent:
             return groups_from(u, self.shares)
         wait = np.arange(1, steps + 1) - last_arrivals(worker)
-        with np.errstate(divide="ignore"):
-            log_stay = np.log1p(-p)[worker]  # -inf for a worker that always comes
+        stay = (1.0 - p)[worker]
         if self.exact:
             # P(T > wait) + u·P(T = wait) is uniform, and small for long waits.
-            beyond = np.exp(wait * log_stay)
-            rank = beyond + u * (np.exp((wait - 1) * log_stay) - beyond)
-            return groups_from(rank, self.shares)
+            beyond = stay**wait
+            return groups_from(beyond + u * (stay ** (wait - 1) - beyond), self.shares)
         tails = np.cumsum(np.asarray(self.shares)[::-1])[:-1]  # share of the slowest group, of the two slowest, ...
-        thresholds = np.log(np.maximum(tails, 1e-300))[:, None] / log_stay
+        with np.errstate(divide="ignore"):
+            thresholds = np.log(tails)[:, None] / np.log(stay)
         group: NDArray[np.int16] = np.sum(wait > thresholds, axis=0, dtype=np.int16)
         return group
 

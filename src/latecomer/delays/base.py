@@ -117,7 +117,6 @@ def async_trace(
     groups: tuple[str, ...],
     group: NDArray[np.int16],
     end: NDArray[np.float64] | None = None,
-    flying_group: NDArray[np.int16] | None = None,
 ) -> Trace:
     """Make the trace in which workers arrive in this order and the server applies every arrival at once.
 
@@ -129,7 +128,6 @@ def async_trace(
         groups: Names of the groups.
         group: Group of every arrival.
         end: Clock of every arrival, if there is a clock; a ticket starts when it is issued.
-        flying_group: Groups of the tickets that never arrive, by worker, where the model knows them.
     """
     steps = len(worker)
     t = np.arange(1, steps + 1)
@@ -149,8 +147,6 @@ def async_trace(
     columns["version"] = columns["seen"] + 1
     columns["arrival"][ticket] = t
     columns["status"][ticket] = 0
-    if flying_group is not None:
-        columns["group"][:] = flying_group[columns["worker"]]
     columns["group"][ticket] = group
     if end is not None:
         columns["start"] = np.concatenate([np.zeros(workers), end[:-1]])

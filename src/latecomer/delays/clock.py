@@ -177,9 +177,6 @@ class SampleCost(DelayModel):
                 heapq.heapreplace(heap, (now + duration_of(following, who), following, who))
             else:
                 heapq.heappop(heap)
-        flying = np.full(self.workers, -1, dtype=np.int16)
-        for _, number, who in heap:
-            flying[who] = group[number]
         return async_trace(
             np.array(worker, dtype=np.int32),
             workers=self.workers,
@@ -188,7 +185,6 @@ class SampleCost(DelayModel):
             groups=group_names(self.shares),
             group=group[np.array(ticket)],
             end=np.array(end),
-            flying_group=flying,
         )
 
     def _group(self, seeds: NDArray[np.uint64]) -> NDArray[np.int16]:

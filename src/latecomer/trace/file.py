@@ -59,7 +59,9 @@ def read(path: Path) -> tuple[Header, dict[str, NDArray[Any]]]:
     except pa.ArrowException as error:
         raise TraceError(f"{path} is not a trace: it is truncated, or no Parquet file at all") from error
     except OSError as error:
-        raise TraceError(f"Cannot read {path}: {error.strerror or error}") from error
+        if error.errno is None:  # Arrow's own way of saying that it makes no sense
+            raise TraceError(f"{path} is not a trace: its structure is damaged") from error
+        raise TraceError(f"Cannot read {path}: {error.strerror}") from error
     with file:
         try:
             header = _header(file.schema_arrow.metadata, path)

@@ -136,7 +136,7 @@ class Trace:
     # ---- the same schedule -------------------------------------------------------------------------------------
 
     def head(self, steps: int) -> Trace:
-        """Return the trace of the first ``steps`` arrivals; what arrives later is in flight.
+        """Return the trace of the first ``steps`` arrivals; the later ones are in flight, their groups unknown.
 
         Examples:
             >>> import latecomer as lc
@@ -149,8 +149,7 @@ class Trace:
         columns = {name: column[keep].copy() for name, column in self.columns.items()}
         late = columns["arrival"] > steps
         for name, null in {**NULLS, "end": np.nan}.items():
-            if name != "group":
-                columns[name][late] = null
+            columns[name][late] = null
         return Trace(self.header, columns)
 
     @cached_property
