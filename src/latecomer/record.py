@@ -37,6 +37,7 @@ class Record:
         self.seats = workers
         self.seed, self.policy, self.groups, self.clock = seed, policy, groups, clock
         self.strict = True
+        self._last: dict[int, int] = {}  # each worker's last arrival
         self._columns: dict[str, list[Any]] = {name: [] for name in (*_INTS, *_FLOATS)}
 
     @property
@@ -50,6 +51,8 @@ class Record:
         if ticket.number < self.tickets:
             c["worker"][ticket.number], c["start"][ticket.number] = ticket.worker, at
             return
+        if ticket.seen != self._last.get(ticket.worker, 0):  # it did not go on at once
+            self.strict = False
         row = {"worker": ticket.worker, "seen": ticket.seen, "version": ticket.version, "start": at, "end": math.nan}
         for name, value in {**row, "arrival": 0, "group": -1, "status": -1}.items():
             c[name].append(value)
@@ -59,6 +62,7 @@ class Record:
         c, row = self._columns, ticket.number
         c["arrival"][row], c["group"][row], c["end"][row] = arrival, group, at
         c["status"][row] = STATUSES.index(status)
+        self._last[ticket.worker] = arrival
 
     def became(self, ticket: Ticket, status: str) -> None:
         """Note what became of a ticket that will not come back."""
@@ -84,9 +88,9 @@ class Record:
         """Return the rows as tensors."""
         tensors = {name: torch.tensor(self._columns[name], dtype=torch.int64) for name in _INTS}
         tensors |= {name: torch.tensor(self._columns[name], dtype=torch.float64) for name in _FLOATS}
-        return {"seats": self.seats, "strict": self.strict, "columns": tensors}
+        return {"seats": self.seats, "strict": self.strict, "last": dict(self._last), "columns": tensors}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on with these rows."""
-        self.seats, self.strict = state["seats"], state["strict"]
+        self.seats, self.strict, self._last = state["seats"], state["strict"], dict(state["last"])
         self._columns = {name: tensor.tolist() for name, tensor in state["columns"].items()}

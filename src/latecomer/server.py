@@ -195,9 +195,7 @@ class Server:
             what = "has been returned or called off already" if known else "was never issued"
             raise ValueError(f"Ticket {ticket.number} {what}")
         if here != ticket or ticket.number in self._lost:
-            raise ValueError(
-                f"Ticket {ticket.number} is not with worker {ticket.worker} at version {ticket.version} any more"
-            )
+            raise ValueError(f"Ticket {ticket.number} is not with worker {ticket.worker}: it was lost, or issued again")
 
     def _forget(self, ticket: Ticket) -> None:
         self._free.append(self._slots.pop(ticket.number))

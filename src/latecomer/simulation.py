@@ -226,6 +226,7 @@ def simulate(
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    watch: Callable[[Server], None] | None = None,
     **options: Any,
 ) -> Run:
     """Train a method on a problem along a schedule.
@@ -243,7 +244,8 @@ def simulate(
         policy: The policy the trace was made with, if it is not the paper's.
         checkpoint: A file to save the run to; if it exists, the run goes on from it with identical bits.
         checkpoint_every: Save after so many arrivals; at every evaluation by default. An interrupt saves too.
-        progress: Called with the arrivals so far and their total.
+        progress: Called with the arrivals so far and their total, at every evaluation.
+        watch: Called with the server after every arrival; it may look, and must not touch.
         **options: Hyper-parameters of the method: lr, beta, ...
 
     Examples:
@@ -273,6 +275,8 @@ def simulate(
     with _interrupts_between_arrivals() as interrupted:
         while run.t < steps and run.diverged_at is None:
             run.advance()
+            if watch is not None:
+                watch(run.server)
             if run.t % every == 0 or run.t == steps or run.diverged_at is not None:
                 run.evaluate()
                 if progress is not None:

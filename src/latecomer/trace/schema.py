@@ -47,8 +47,8 @@ class Header:
         groups: Names of the groups, fastest first.
         model: Where the schedule comes from, for people.
         clock: ``"none"``, ``"virtual"`` or ``"real"``.
-        strict: Whether every worker goes on from the iterate its last arrival made: true unless workers joined, left
-            or lost a ticket.
+        strict: Whether every worker went on at once from the iterate its last arrival made: true unless workers joined,
+            left or paused during the run, or tickets were lost or called off.
         versions: Versions of what made it.
 
     Examples:

@@ -1,0 +1,405 @@
+"""The server counts right, refuses what it should without changing anything, and loses nothing."""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from latecomer import Server
+from latecomer.optim import AsyncSGD, OrderedMomentum
+from latecomer.policy import Async, Policy, Ticket, Verdict
+from latecomer.seeds import sample_seeds
+from support import NAMES, make
+
+
+def server(name: str = "async-sgd", workers: int = 3, **options: Any) -> Server:
+    return Server(make(name, [torch.nn.Parameter(torch.ones(4, dtype=torch.float64))]), workers=workers, **options)
+
+
+def vector(value: float = 1.0) -> torch.Tensor:
+    return torch.full((4,), value, dtype=torch.float64)
+
+
+def everything(s: Server) -> dict[str, Any]:
+    return copy.deepcopy(s.state_dict())
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor):
+        return torch.equal(torch.nan_to_num(a), torch.nan_to_num(b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    return bool(a == b)
+
+
+def test_tickets_versions_and_delays() -> None:
+    s = server("ordered-momentum")
+    first = [s.issue(w) for w in range(3)]
+    assert [(t.number, t.version, t.seen) for t in first] == [(0, 1, 0), (1, 1, 0), (2, 1, 0)]
+    assert [t.sample for t in first] == sample_seeds(0, 3).tolist()
+    assert s.receive(first[1], vector()).delay == 0
+    again = s.issue(1)
+    assert (again.number, again.version, again.seen) == (3, 2, 1)
+    outcomes = [s.receive(t, vector()) for t in (first[0], again, first[2])]
+    assert [(o.arrival, o.delay, o.status) for o in outcomes] == [(2, 1, "zero"), (3, 1, "applied"), (4, 3, "zero")]
+    assert s.optimizer.t == s.arrivals == 4
+    trace = s.trace()
+    assert trace.delay.tolist() == [0, 1, 1, 3]
+    assert trace.status.tolist() == ["applied", "zero", "applied", "zero"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_stored_point_is_the_iterate_of_the_version(name: str) -> None:
+    s = server(name)
+    x = s._params[0]
+    iterates = [x.detach().clone()]
+    tickets = [s.issue(w) for w in range(3)]
+    for t in range(12):
+        ticket = tickets.pop((5 * t) % 3)
+        points = s.point(ticket)
+        assert len(points) == s.optimizer.points
+        assert torch.equal(points[0][0], iterates[ticket.version - 1])
+        if len(points) == 2:
+            assert torch.equal(points[1][0], iterates[max(0, ticket.version - 2)])
+        s.receive(ticket, vector(0.1 * t))
+        iterates.append(x.detach().clone())
+        tickets.append(s.issue(ticket.worker))
+
+
+REFUSED = [
+    (lambda s, t: s.receive(t["back"], vector()), ValueError, "Ticket 0 has been returned or called off already"),
+    (lambda s, t: s.receive(Ticket(99, 0, 1, 0, 0), vector()), ValueError, "Ticket 99 was never issued"),
+    (lambda s, t: s.receive("ticket", vector()), TypeError, "Invalid ticket: 'ticket'"),
+    (lambda s, t: s.receive(Ticket(1, 2, 1, 0, t["out"].sample), vector()), ValueError, "not with worker 2"),
+    (lambda s, t: s.receive(t["lost"], vector()), ValueError, "Ticket 2 is not with worker 2"),
+    (lambda s, t: s.receive(t["out"], torch.ones(5, dtype=torch.float64)), ValueError, r"of shape \(5,\)"),
+    (lambda s, t: s.receive(t["out"], torch.ones(4)), ValueError, "is torch.float32"),
+    (lambda s, t: s.receive(t["out"], [vector(), vector()]), ValueError, "needs 1 tensors, got 2"),
+    (lambda s, t: s.receive(t["out"], [None]), TypeError, "is a NoneType, not a tensor"),
+    (lambda s, t: s.receive(t["out"], lambda: torch.ones(5)), ValueError, r"of shape \(5,\)"),
+    (lambda s, t: s.issue(1), ValueError, "Worker 1 has ticket 1 already"),
+    (lambda s, t: s.issue(7), ValueError, r"There is no worker 7: the seats are \[0, 1, 2\]"),
+    (lambda s, t: s.leave(7), ValueError, "There is no worker 7"),
+    (lambda s, t: s.lose(t["back"]), ValueError, "returned or called off already"),
+    (lambda s, t: s.cancel(t["lost"]), ValueError, "not with worker 2"),
+    (lambda s, t: s.point(t["back"]), ValueError, "returned or called off already"),
+]
+
+
+@pytest.mark.parametrize(("action", "error", "message"), REFUSED)
+def test_what_is_refused_changes_nothing(action: Any, error: type[Exception], message: str) -> None:
+    s = server()
+    tickets = dict(zip(("back", "out", "lost"), (s.issue(w) for w in range(3)), strict=True))
+    s.receive(tickets["back"], vector())
+    s.lose(tickets["lost"])
+    before = everything(s)
+    with pytest.raises(error, match=message):
+        action(s, tickets)
+    assert same(before, everything(s))
+
+
+def test_a_computation_that_fails_leaves_the_ticket_out() -> None:
+    s = server()
+    ticket = s.issue(0)
+    before = everything(s)
+
+    def fails() -> torch.Tensor:
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        s.receive(ticket, fails)
+    assert same(before, everything(s))
+    s.receive(ticket, vector())
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", NAMES)
+def test_non_finite_contributions_count_and_weigh_nothing(name: str, bad: float) -> None:
+    s = server(name)
+    for w in range(3):
+        s.issue(w)
+    s.receive(s.in_flight[0], vector())
+    x = s._params[0].detach().clone()
+    s.issue(0)
+    broken = vector()
+    broken[2] = bad
+    outcome = s.receive(s.in_flight[-1], broken)
+    assert (outcome.status, outcome.finite, outcome.arrival) == ("zero", False, 2)
+    assert s.non_finite == 1
+    assert torch.isfinite(s._params[0]).all()
+    if name in ("async-sgd", "delay-adaptive", "delay-filtered"):
+        assert torch.equal(s._params[0], x)
+    assert s.trace().status.tolist() == ["applied", "zero"]
+
+
+def test_the_workers_word_on_finiteness_is_taken() -> None:
+    s = server()
+    assert s.receive(s.issue(0), vector(), finite=False).status == "zero"
+    huge = torch.full((4,), 1e308, dtype=torch.float64)  # its sum overflows, it does not
+    assert s.receive(s.issue(0), huge).finite
+
+
+def test_a_dropped_gradient_is_never_computed() -> None:
+    s = server("delay-filtered", workers=5)
+    tickets = [s.issue(w) for w in range(5)]
+    computed = []
+    for i, ticket in enumerate(tickets):
+        s.receive(ticket, lambda i=i: computed.append(i) or vector())
+    assert computed == [0, 1, 2]  # threshold 2.5
+    assert s.trace().status.tolist() == ["applied"] * 3 + ["dropped"] * 2
+    assert s.optimizer.dropped == 2
+    s = server("ordered-momentum", workers=3)
+    tickets = [s.issue(w) for w in range(3)]
+    for i, ticket in enumerate(tickets):
+        s.receive(ticket, lambda i=i: computed.append(10 + i) or vector())
+    assert computed[3:] == [10]  # Algorithm 1 uses zero for the other two
+
+
+def test_a_lost_ticket_is_issued_again_as_it_was() -> None:
+    s = server("ordered-momentum")
+    tickets = [s.issue(w) for w in range(3)]
+    s.receive(tickets[0], vector())
+    point = s.point(tickets[1])[0][0].clone()
+    s.lose(tickets[1])
+    assert s.workers == 3
+    again = s.issue(0)
+    assert (again.number, again.version, again.sample, again.worker) == (1, 1, tickets[1].sample, 0)
+    assert torch.equal(s.point(again)[0][0], point)
+    fresh = s.issue(1)
+    assert fresh.number == 3
+    s.receive(again, vector())
+    assert s.trace().header.strict is False
+    assert s.trace().worker.tolist() == [0, 0]
+
+
+def test_who_joins_later_starts_with_weight_zero_and_who_leaves_loses_nothing() -> None:
+    s = server(workers=2)
+    a, b = s.issue(0), s.issue(1)
+    s.receive(a, vector())
+    newcomer = s.join()
+    assert (newcomer, s.workers) == (2, 3)
+    ticket = s.issue(newcomer)
+    assert ticket.zero
+    x = s._params[0].detach().clone()
+    assert s.receive(ticket, lambda: pytest.fail("its gradient is not needed")).status == "zero"
+    assert torch.equal(s._params[0], x)
+    assert not s.issue(newcomer).zero
+    s.leave(1)
+    assert s.workers == 2
+    assert s.issue(0).number == b.number
+    s.trace()
+
+
+def test_a_worker_that_joins_before_the_first_arrival_is_like_the_others() -> None:
+    s = server(workers=1)
+    s.issue(0)
+    assert not s.issue(s.join()).zero
+    assert s.trace().header.strict
+
+
+# ---- other policies: the interface that later ones need -------------------------------------------------------------
+
+
+class Drop(Policy):
+    """Drop what is later than one update; it does not count as an update."""
+
+    name = "drop"
+
+    def receive(self, ticket: Ticket, delay: int) -> Verdict:
+        return Verdict("drop" if delay > 1 else "apply")
+
+
+class Mean(Policy):
+    """Hold three contributions, apply their mean."""
+
+    name = "mean"
+
+    def receive(self, ticket: Ticket, delay: int) -> Verdict:
+        self.state["n"] = self.state.get("n", 0) + 1
+        return Verdict("flush" if self.state["n"] % 3 == 0 else "hold", weight=float(ticket.number + 1))
+
+
+class Impatient(Async):
+    """Call off every job that is two versions behind."""
+
+    name = "impatient"
+
+    def cancel(self, in_flight: Any, version: int) -> list[Ticket]:
+        return [t for t in in_flight if version - t.version >= 2]
+
+
+def test_dropping_is_an_arrival_and_no_update() -> None:
+    s = server(workers=4, policy=Drop())
+    tickets = [s.issue(w) for w in range(4)]
+    outcomes = [s.receive(t, lambda: vector()) for t in tickets]
+    assert [o.status for o in outcomes] == ["applied", "applied", "dropped", "dropped"]
+    assert (s.arrivals, s.optimizer.t) == (4, 2)
+    following = s.issue(0)
+    assert (following.version, following.seen) == (3, 4)
+    s.receive(following, vector())
+    assert s.trace().delay.tolist() == [0, 1, 2, 2, 0]
+
+
+def test_hold_and_flush() -> None:
+    s = server(workers=3, policy=Mean())
+    values = [1.0, 2.0, 6.0]
+    outcomes = [s.receive(s.issue(w), vector(v)) for w, v in enumerate(values)]
+    assert [o.status for o in outcomes] == ["held", "held", "applied"]
+    mean = (1 * 1.0 + 2 * 2.0 + 3 * 6.0) / 6
+    torch.testing.assert_close(s._params[0].detach(), 1 - 0.1 * vector(mean))
+    assert (s.arrivals, s.optimizer.t) == (3, 1)
+    before = everything(s)
+    ticket = s.issue(0)
+    issued = everything(s)
+    with pytest.raises(ValueError, match="of shape"):
+        s.receive(ticket, torch.ones(9, dtype=torch.float64))
+    assert same(issued, everything(s))  # the policy's own counter too
+    assert before["policy"] == issued["policy"]
+
+
+def test_cancelling() -> None:
+    s = server(workers=3, policy=Impatient())
+    tickets = [s.issue(w) for w in range(3)]
+    s.receive(tickets[0], vector())
+    s.receive(s.issue(0), vector())
+    assert [t.number for t in s.in_flight] == []
+    trace = s.trace()
+    assert trace.columns["status"].tolist() == [0, 4, 4, 0]
+    with pytest.raises(ValueError, match="called off already"):
+        s.receive(tickets[1], vector())
+    assert s.issue(1).version == 3
+
+
+# ---- anything, in any order -----------------------------------------------------------------------------------------
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Issue, receive, lose, cancel, join and leave in any order: the books always balance."""
+
+    @initialize(name=st.sampled_from(NAMES), workers=st.integers(1, 4))
+    def start(self, name: str, workers: int) -> None:
+        self.name = name
+        self.server = server(name, workers)
+        self.out: dict[int, Ticket] = {}
+        self.received: set[int] = set()
+        self.events = 0
+
+    def _free(self) -> list[int]:
+        return sorted(set(self.server._busy) - set(self.out))
+
+    @precondition(lambda self: self._free())
+    @rule(data=st.data())
+    def issue(self, data: st.DataObject) -> None:
+        worker = data.draw(st.sampled_from(self._free()))
+        ticket = self.server.issue(worker)
+        assert ticket.number not in self.received
+        self.out[worker] = ticket
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data(), bad=st.booleans())
+    def receive(self, data: st.DataObject, bad: bool) -> None:
+        worker = data.draw(st.sampled_from(sorted(self.out)))
+        ticket = self.out.pop(worker)
+        outcome = self.server.receive(ticket, vector(math.nan if bad else 0.1))
+        assert outcome.arrival == len(self.received) + 1
+        self.received.add(ticket.number)
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data(), how=st.sampled_from(["lose", "cancel"]))
+    def call_off(self, data: st.DataObject, how: str) -> None:
+        worker = data.draw(st.sampled_from(sorted(self.out)))
+        ticket = self.out.pop(worker)
+        getattr(self.server, how)(ticket)
+        if how == "cancel":
+            self.received.discard(ticket.number)
+
+    @rule()
+    def join(self) -> None:
+        self.server.join()
+
+    @precondition(lambda self: self.server.workers > 1)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        worker = data.draw(st.sampled_from(sorted(self.server._busy)))
+        self.out.pop(worker, None)
+        self.server.leave(worker)
+
+    @rule()
+    def save_and_resume(self) -> None:
+        file = io.BytesIO()
+        torch.save(self.server.state_dict(), file)
+        file.seek(0)
+        resumed = server(self.name, 1)
+        resumed.load_state_dict(torch.load(file, weights_only=True))
+        assert same(resumed.state_dict(), self.server.state_dict())
+        self.server = resumed
+
+    @invariant()
+    def balanced(self) -> None:
+        s = self.server
+        assert s.arrivals == s.optimizer.t == len(self.received)
+        assert {t.number for t in self.out.values()} <= {t.number for t in s.in_flight}
+        assert len(s._slots) == len(s.in_flight)
+        if s._record.tickets:
+            trace = s.trace()  # checks every rule
+            assert set(np.flatnonzero(trace.columns["arrival"]).tolist()) == self.received
+
+
+TestAnyOrder = AnyOrder.TestCase
+TestAnyOrder.settings = settings(max_examples=120, stateful_step_count=40)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(order=st.lists(st.integers(0, 2), min_size=1, max_size=20), cut=st.integers(0, 19))
+def test_a_resumed_server_goes_on_bit_for_bit(name: str, order: list[int], cut: int) -> None:
+    straight, broken = server(name), server(name)
+    for s in (straight, broken):
+        for w in range(3):
+            s.issue(w)
+    for t, worker in enumerate(order):
+        if t == cut:
+            state, broken = copy.deepcopy(broken.state_dict()), server(name)
+            broken.load_state_dict(state)
+        for s in (straight, broken):
+            ticket = next(ticket for ticket in s.in_flight if ticket.worker == worker)
+            s.receive(ticket, s.point(ticket)[0][0] * 0.1 + t)
+            s.issue(worker)
+    assert same(straight.state_dict(), broken.state_dict())
+
+
+def test_a_foreign_state_is_refused() -> None:
+    s = server()
+    state = everything(s)
+    for other, message in [
+        (server(policy=Mean()), "policy 'async'"),
+        (server(seed=4), "seed 0"),
+        (Server(AsyncSGD([torch.nn.Parameter(torch.ones(3))], lr=0.1), workers=3), "parameters of shapes"),
+    ]:
+        before = everything(other)
+        with pytest.raises(ValueError, match=message):
+            other.load_state_dict(state)
+        assert same(before, everything(other))
+
+
+def test_bad_servers() -> None:
+    x = torch.nn.Parameter(torch.ones(2))
+    with pytest.raises(TypeError, match="expected one of latecomer"):
+        Server(torch.optim.SGD([x], lr=0.1), workers=2)
+    with pytest.raises(ValueError, match="Invalid workers value: 0"):
+        Server(AsyncSGD([x], lr=0.1), workers=0)
+    opt = OrderedMomentum([x], lr=0.1)
+    x.grad = torch.ones(2)
+    opt.step()
+    with pytest.raises(ValueError, match="has counted 1 arrivals already"):
+        Server(opt, workers=2)
