@@ -7,68 +7,159 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import cleandoc
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from . import __version__, demo
-from .optim import METHODS
+from . import __version__, delays
+from .trace import Trace
 
 __all__ = ["main"]
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Train with every method under data-dependent delays and show who got how much say.
+    """Train the paper's methods and catch-up on bundled digits with one slow class; table, figures, page.
 
     Example: latecomer demo --out demo --seed 0
     """
 
     out: Path = Path("demo")
-    """Folder to write the figure to."""
+    """Folder for the page and its figures."""
     seed: int = 0
-    """Seeds the schedule and the noise."""
-    steps: int = 20_000
-    """Number of updates."""
+    """First seed."""
+    seeds: int = 3
+    """How many seeds; all methods share the schedule of a seed."""
+    steps: int = 1500
+    """Updates a run."""
+    processes: int = 2
+    """Runs at a time."""
 
     def run(self, console: Console) -> None:
-        """Measure, print, draw."""
-        runs = demo.measure(self.steps, self.seed)
-        self.out.mkdir(parents=True, exist_ok=True)
+        """Train, print, draw."""
+        from . import demo, report
+
         results = []
-        count = TextColumn("{task.completed}/{task.total} methods")
-        bar = Progress(TextColumn("{task.description:<20}"), BarColumn(), count, TimeElapsedColumn(), console=console)
-        bar.live.transient = True
-        with bar:
-            names = [*METHODS, "drawing"]
-            task = bar.add_task(names[0], total=len(METHODS))
-            for done, result in enumerate(runs, start=1):
+        runs = demo.run_all(self.steps, self.seeds, self.seed, self.processes)
+        self.out.mkdir(parents=True, exist_ok=True)
+        columns = (TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
+        with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True) as bar:
+            task = bar.add_task("training", total=self.seeds * len(demo.METHOD_OPTIONS))
+            for result in runs:
                 results.append(result)
-                bar.update(task, completed=done, description=names[done])
-        title = f"{demo.WORKERS} workers, one sample in ten is slow, {self.steps:,} updates, seed {self.seed}"
-        table = Table("method", "rule", title=title)
-        table.add_column("say of a slow\ngradient, fast = 1", justify="right")
-        table.add_column("loss above\nthe optimum", justify="right")
-        for result in results:
-            say, excess = f"{result.slow_say:.3f}", f"{result.excess:.4f}"
-            table.add_row(result.method, METHODS[result.method].source, say, excess)
+                bar.update(task, advance=1, description=f"{result.method}, seed {result.seed}")
+        results.sort(key=lambda result: (result.seed, result.method))
+        trace = demo.make_trace(self.steps, self.seed)
+        table = Table(
+            title=f"digits, {demo.WORKERS} workers, nines are slow, {self.steps:,} updates, {self.seeds} seeds"
+        )
+        table.add_column("method")
+        for name in ("F1", "slow F1", "fast F1", "say of slow", "dropped", "diverged"):
+            table.add_column(name, justify="right")
+        for row in report.rows(results):
+            numbers = [f"{row.f1:.3f}", f"{row.slow:.3f}", f"{row.fast:.3f}", f"{row.say:.2f}", f"{row.dropped:.0f}"]
+            table.add_row(row.method, *numbers, f"{row.diverged} of {row.runs}")
         console.print(table)
-        figure = self.out / "influence.svg"
-        demo.draw(results, figure)
-        console.print(f"Figure written to {figure}", soft_wrap=True)
+        command = f"latecomer demo --seed {self.seed} --seeds {self.seeds} --steps {self.steps}"
+        page = report.write_demo(results, trace, self.out, command)
+        console.print(f"Figures in {self.out}, page: {page}", soft_wrap=True)
 
 
-COMMANDS = {"demo": Demo}
+@dataclass(frozen=True)
+class Make:
+    """Make a trace of a delay model and save it.
+
+    Example: latecomer trace make --model data-dependent --workers 7 --steps 3750 --out run.parquet
+    """
+
+    out: Path
+    """File to write (Parquet)."""
+    model: Literal["data-dependent", "uniform", "constant", "worker-speeds", "sample-cost"] = "data-dependent"
+    """Who finishes when."""
+    workers: int = 7
+    """Number of workers."""
+    steps: int = 3750
+    """Number of arrivals."""
+    seed: int = 0
+    """Fixes everything that is drawn."""
+    slow_share: float = 0.1
+    """Share of slow samples."""
+    exact: bool = True
+    """Exact slow share; the paper's literal rule otherwise (data-dependent, uniform)."""
+    dependent: bool = True
+    """Whether the wait depends on the sample (data-dependent, uniform, sample-cost)."""
+    durations: tuple[float, ...] = ()
+    """Mean duration of a job for each worker (worker-speeds); 1, 2, 3, ... if left out."""
+    noise: Literal["fixed", "exponential", "uniform", "lognormal"] = "fixed"
+    """How durations vary (worker-speeds)."""
+    costs: tuple[float, float] = (1.0, 10.0)
+    """Duration of a job on a fast and on a slow sample (sample-cost)."""
+
+    def run(self, console: Console) -> None:
+        """Make, check, save, say so."""
+        share = self.slow_share
+        options: dict[str, Any] = {"exact": self.exact, "dependent": self.dependent}
+        if self.durations and self.model != "worker-speeds":
+            raise ValueError(f"durations belong to --model worker-speeds, not to {self.model}")
+        model: delays.DelayModel
+        match self.model:
+            case "data-dependent":
+                model = delays.DataDependent(self.workers, share, **options)
+            case "uniform":
+                model = delays.Uniform(self.workers, share, **options)
+            case "constant":
+                model = delays.Constant(self.workers, share)
+            case "worker-speeds":
+                durations = self.durations or tuple(float(i + 1) for i in range(self.workers))
+                model = delays.WorkerSpeeds(durations, self.noise, slow_share=share)
+            case "sample-cost":
+                model = delays.SampleCost(self.workers, self.costs, share, dependent=self.dependent)
+        self.out.parent.mkdir(parents=True, exist_ok=True)
+        trace = model.trace(self.steps, self.seed)
+        trace.save(self.out)
+        console.print(trace.describe(), soft_wrap=True, highlight=False)
+        console.print(f"\nTrace written to {self.out}", soft_wrap=True)
 
 
-def _commands() -> Any:
-    """Build the type that tyro reads the subcommands from."""
-    defaults = {name: kind() for name, kind in COMMANDS.items()}
-    texts = {name: cleandoc(kind.__doc__ or "") for name, kind in COMMANDS.items()}
-    return tyro.extras.subcommand_type_from_defaults(defaults, descriptions=texts)
+@dataclass(frozen=True)
+class Show:
+    """Check a trace and say what is in it.
+
+    Example: latecomer trace show run.parquet
+    """
+
+    file: tyro.conf.Positional[Path]
+    """The trace."""
+
+    def run(self, console: Console) -> None:
+        """Load, which checks every rule, and describe."""
+        console.print(Trace.load(self.file).describe(), soft_wrap=True, highlight=False)
+
+
+@dataclass(frozen=True)
+class TraceCommand:
+    """Make and inspect traces.
+
+    Example: latecomer trace show run.parquet
+    """
+
+    command: (
+        Annotated[Make, tyro.conf.subcommand("make", description=cleandoc(Make.__doc__ or ""))]
+        | Annotated[Show, tyro.conf.subcommand("show", description=cleandoc(Show.__doc__ or ""))]
+    )
+
+    def run(self, console: Console) -> None:
+        """Pass it on."""
+        self.command.run(console)
+
+
+Command = (
+    Annotated[Demo, tyro.conf.subcommand("demo", description=cleandoc(Demo.__doc__ or ""))]
+    | Annotated[TraceCommand, tyro.conf.subcommand("trace", description=cleandoc(TraceCommand.__doc__ or ""))]
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,8 +175,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"latecomer {__version__}")
         return 0
     try:
-        command = tyro.cli(
-            _commands(),
+        command: Any = tyro.cli(
+            Command,
             prog="latecomer",
             description="Asynchronous training in which every late gradient gets its place.",
             args=argv or ["--help"],

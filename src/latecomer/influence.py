@@ -1,0 +1,53 @@
+"""Who got how much say: the declared influence of a method, added up over what really arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .optim import METHODS
+from .trace import Trace
+
+__all__ = ["influence", "influence_by_group"]
+
+
+def influence(trace: Trace, method: str, options: Mapping[str, Any] | None = None) -> NDArray[np.float64]:
+    """Return the lifetime weight of every arrival, in units of lr and of a gradient that is not late.
+
+    Args:
+        trace: What arrived; what counted as zero or was dropped has no weight.
+        method: A name in `latecomer.optim.METHODS`.
+        options: The method's hyper-parameters, such as beta and threshold.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> trace = lc.delays.Constant(workers=3).trace(steps=5, seed=0)
+        >>> influence(trace, "ordered-momentum", {"beta": 0.5}).tolist()
+        [1.0, 0.5, 0.25, 0.25, 0.25]
+    """
+    known = {"beta": 0.1, **(options or {}), "workers": trace.header.workers}
+    longest = int(trace.delay.max())
+    table = np.array([METHODS[method].influence(delay=delay, **known) for delay in range(longest + 1)])
+    weight: NDArray[np.float64] = table[trace.delay]
+    weight[trace.status != "applied"] = 0.0
+    return weight
+
+
+def influence_by_group(trace: Trace, method: str, options: Mapping[str, Any] | None = None) -> NDArray[np.float64]:
+    """Return the mean influence of an arrival of each group, fastest first; NaN for a group that never arrived.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> trace = lc.delays.DataDependent(workers=7, slow_share=0.1).trace(steps=20_000, seed=0)
+        >>> fast, slow = influence_by_group(trace, "ordered-momentum", {"beta": 0.1})
+        >>> round(float(slow / fast), 1)
+        0.3
+    """
+    weight, groups = influence(trace, method, options), len(trace.header.groups)
+    arrivals = np.bincount(trace.group, minlength=groups)
+    with np.errstate(invalid="ignore"):
+        mean: NDArray[np.float64] = np.bincount(trace.group, weights=weight, minlength=groups) / arrivals
+    return mean

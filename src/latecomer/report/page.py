@@ -1,0 +1,55 @@
+"""One self-contained HTML page: inline figures, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+
+from ..demo import Result
+from ..trace import Trace
+from . import figures
+from .tables import rows
+
+__all__ = ["write_demo"]
+
+
+def write_demo(results: Sequence[Result], trace: Trace, out: Path, command: str) -> Path:
+    """Write the demo's figures and page into a folder and return the page.
+
+    Args:
+        results: All runs.
+        trace: The schedule to show.
+        out: The folder; it must exist.
+        command: How to make the page again.
+    """
+    drawn = {
+        "timeline": figures.timeline(trace),
+        "delays": figures.delays(trace),
+        "influence": figures.influence_curves(),
+        "say": figures.say(results),
+        "slow_and_fast": figures.slow_and_fast(results),
+        "curves": figures.curves(results),
+    }
+    for name, text in drawn.items():
+        (out / f"{name.replace('_', '-')}.svg").write_text(text, encoding="utf-8")
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    template = environment.from_string((files(__package__) / "templates" / "demo.html").read_text(encoding="utf-8"))
+    slow = trace.group == 1
+    text = template.render(
+        **{name: Markup(text) for name, text in drawn.items()},
+        rows=rows(results),
+        workers=trace.header.workers,
+        steps=len(trace),
+        seeds=len({result.seed for result in results}),
+        slow_share=slow.mean(),
+        slow_delay=trace.delay[slow].mean(),
+        fast_delay=trace.delay[~slow].mean(),
+        command=command,
+    )
+    page = out / "index.html"
+    page.write_text(text, encoding="utf-8")
+    return page
