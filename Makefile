@@ -8,8 +8,9 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
 KEY := $(shell cat pyproject.toml constraints.txt | cksum | tr -d ' ')
-INSTALLED := $(VENV)/.installed-$(KEY)
-DOCS := $(VENV)/.docs-$(KEY)
+# Inside lib, so that a .venv that lost its packages has lost the stamp too.
+INSTALLED := $(VENV)/lib/.installed-$(KEY)
+DOCS := $(VENV)/lib/.docs-$(KEY)
 
 .PHONY: help test demo lint types imports pytest bench docs format clean
 
@@ -25,15 +26,15 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@if [ -e $@ ]; then touch $@; else \
 	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Latecomer needs Python 3.11 or newer: set PYTHON=python3.11 (this is %s)" % sys.version.split()[0])' && \
 	  echo "Setting up $(VENV) from constraints.txt (once, about two minutes)" && \
-	  $(PYTHON) -m venv $(VENV) && \
+	  $(PYTHON) -m venv --clear $(VENV) && \
 	  $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt hatchling editables && \
 	  $(BIN)/python -m pip install -qq --disable-pip-version-check --no-build-isolation -c constraints.txt -e '.[dev]' && \
-	  rm -f $(VENV)/.installed-* && touch $@; \
+	  rm -f $(VENV)/lib/.installed-* && touch $@; \
 	fi
 
 $(DOCS): $(INSTALLED)
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-build-isolation -c constraints.txt -e '.[docs]'
-	@rm -f $(VENV)/.docs-* && touch $@
+	@rm -f $(VENV)/lib/.docs-* && touch $@
 
 test: lint types imports pytest
 
@@ -57,7 +58,7 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/optimizers.py
 
 docs: $(DOCS)
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .

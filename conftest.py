@@ -1,3 +1,5 @@
+"""Settings of every test, those in docstrings too."""
+
 import os
 
 import torch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import cleandoc
@@ -33,7 +34,7 @@ class Demo:
     """First seed."""
     seeds: int = 3
     """How many seeds; all methods share the schedule of a seed."""
-    steps: int = 1500
+    steps: int = 800
     """Updates a run."""
     processes: int = 2
     """Runs at a time."""
@@ -42,9 +43,9 @@ class Demo:
         """Train, print, draw."""
         from . import demo, report
 
-        results = []
         runs = demo.run_all(self.steps, self.seeds, self.seed, self.processes)
-        self.out.mkdir(parents=True, exist_ok=True)
+        _writable(self.out)
+        results = []
         columns = (TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
         with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True) as bar:
             task = bar.add_task("training", total=self.seeds * len(demo.METHOD_OPTIONS))
@@ -53,10 +54,9 @@ class Demo:
                 bar.update(task, advance=1, description=f"{result.method}, seed {result.seed}")
         results.sort(key=lambda result: (result.seed, result.method))
         trace = demo.make_trace(self.steps, self.seed)
-        table = Table(
-            title=f"digits, {demo.WORKERS} workers, nines are slow, {self.steps:,} updates, {self.seeds} seeds"
-        )
-        table.add_column("method")
+        setting = f"{demo.WORKERS} workers, nines are slow, {self.steps:,} updates, {self.seeds} seeds"
+        table = Table(title=f"digits, {setting}")
+        table.add_column("method", no_wrap=True)
         for name in ("F1", "slow F1", "fast F1", "say of slow", "dropped", "diverged"):
             table.add_column(name, justify="right")
         for row in report.rows(results):
@@ -117,7 +117,7 @@ class Make:
                 model = delays.WorkerSpeeds(durations, self.noise, slow_share=share)
             case "sample-cost":
                 model = delays.SampleCost(self.workers, self.costs, share, dependent=self.dependent)
-        self.out.parent.mkdir(parents=True, exist_ok=True)
+        _writable(self.out.parent)
         trace = model.trace(self.steps, self.seed)
         trace.save(self.out)
         console.print(trace.describe(), soft_wrap=True, highlight=False)
@@ -162,6 +162,13 @@ Command = (
 )
 
 
+def _writable(folder: Path) -> None:
+    """Make a folder and try it, so that an hour of work does not end in front of a locked door."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=folder):
+        pass
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0, or 2 with one sentence on bad input.
 
@@ -184,7 +191,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         command.run(Console())
     except OSError as error:
-        print(f"latecomer: cannot write {error.filename}: {error.strerror}", file=sys.stderr)
+        print(f"latecomer: cannot write {error.filename or 'the output'}: {error.strerror}", file=sys.stderr)
+        return 2
+    except MemoryError as error:
+        print(f"latecomer: this needs more memory than there is: {error}", file=sys.stderr)
         return 2
     except (ValueError, TypeError) as error:
         print(f"latecomer: {error}", file=sys.stderr)

@@ -278,11 +278,28 @@ def test_foreign_checkpoints_are_refused(name: str) -> None:
     opt = running(name)
     before = snapshot(opt)
     other = running("async-sgd" if METHODS[name].optimizer is not AsyncSGD else "momentum")
-    with pytest.raises(ValueError, match=f"not of '{opt.method}'"):
+    with pytest.raises(ValueError, match=f"'method': '{other.method}'.*not of .*'method': '{opt.method}'"):
         opt.load_state_dict(other.state_dict())
-    assert unchanged(opt, before)
-    with pytest.raises(ValueError, match="another optimizer"):
+    with pytest.raises(ValueError, match="'method': None"):
         opt.load_state_dict(torch.optim.SGD(parameters()).state_dict())
+    whole = {"model": {}, "optimizer": opt.state_dict()}
+    for wrong, shown in [
+        (whole, "keys .'model', 'optimizer'."),
+        ({}, "keys"),
+        (None, "None"),
+        ("run.ckpt", "run.ckpt"),
+    ]:
+        with pytest.raises(ValueError, match=f"not what an optimizer's state_dict.. returns: .*{shown}"):
+            opt.load_state_dict(wrong)
+    for change, error, message in [
+        ({"t": -5}, ValueError, "Invalid t in the state_dict value: -5"),
+        ({"t": None}, TypeError, "Invalid t in the state_dict value: None"),
+        ({"lr": -1.0}, ValueError, "Invalid lr value: -1"),
+    ]:
+        state = copy.deepcopy(opt.state_dict())
+        state["param_groups"][0].update(change)
+        with pytest.raises(error, match=message):
+            opt.load_state_dict(state)
     assert unchanged(opt, before)
     if opt.state_dict()["state"]:
         reshaped = make(name, parameters(shapes=((4, 3), (5,), ())))
@@ -297,3 +314,41 @@ def test_query_needs_room_for_its_points(name: str) -> None:
     opt = running(name)
     with pytest.raises(ValueError, match=f"query needs {opt.points} sequences of 3 tensors"):
         opt.query([[torch.zeros(1)]])
+
+
+def test_catch_up_is_another_method_than_plain_ordered_momentum() -> None:
+    plain, catching = running("ordered-momentum"), running("catch-up")
+    with pytest.raises(ValueError, match="'catch_up': True.*not of.*'catch_up': False"):
+        plain.load_state_dict(catching.state_dict())
+
+
+def test_torchs_words_get_a_hint() -> None:
+    with pytest.raises(ValueError, match="momentum=0.9 is beta=0.1"):
+        Momentum([{"params": parameters(), "momentum": 0.9}], lr=0.1)
+    opt = running("momentum")
+    before = snapshot(opt)
+    with pytest.raises(TypeError, match=r"a delay goes by name: step\(delay=3\)"):
+        opt.step(3)
+    assert unchanged(opt, before)
+
+
+def test_influence_is_only_declared_for_what_can_be() -> None:
+    for arguments, error in [
+        ({"delay": -1, "beta": 0.1}, ValueError),
+        ({"delay": 1.5, "beta": 0.1}, TypeError),
+        ({"delay": 1, "beta": 2.0}, ValueError),
+    ]:
+        with pytest.raises(error, match="Invalid"):
+            METHODS["ordered-momentum"].influence(**arguments)
+
+
+def test_a_long_schedule_does_not_flood_the_screen() -> None:
+    opt = make("catch-up", parameters())
+    for t in range(1, 200):
+        opt.param_groups[0]["lr"] = 0.1 / t
+        run(opt, [0])
+    assert len(opt.param_groups[0]["runs"]) == 199
+    assert len(repr(opt)) < 300
+    assert "199 arrivals" in repr(opt)
+    opt.forget(oldest=190)
+    assert len(opt.param_groups[0]["runs"]) == 10

@@ -96,6 +96,11 @@ class AsyncOptimizer(Optimizer):
     ranges: ClassVar[Mapping[str, Range]] = {"lr": AT_LEAST_ZERO, "weight_decay": AT_LEAST_ZERO}
     """What each numeric hyper-parameter of a param group may be."""
 
+    identity: ClassVar[tuple[str, ...]] = ("method",)
+    """Which entries of a param group must agree for a checkpoint to fit."""
+    bookkeeping: ClassVar[frozenset[str]] = frozenset({"method", "t", "kept", "keep_next", "runs", "params"})
+    """Entries of a param group that are nobody's to set, and not shown."""
+
     _delay: int = 0
     _own_attributes: ClassVar[tuple[str, ...]] = ("_delay",)
 
@@ -111,7 +116,7 @@ class AsyncOptimizer(Optimizer):
     ) -> None:
         if output not in ("last", "uniform"):
             raise ValueError(f"Invalid output value: {output!r} (expected 'last' or 'uniform')")
-        shared = {"output": output, "seed": whole_number("seed", seed), "kept": 0, "keep_next": 1}
+        shared = {"output": output, "seed": whole_number("seed", seed, most=2**63 - 1), "kept": 0, "keep_next": 1}
         defaults = {"lr": lr, "weight_decay": weight_decay, **options, **shared, "method": self.method, "t": 0}
         for name, allowed in self.ranges.items():
             allowed.check(name, defaults[name])
@@ -173,6 +178,10 @@ class AsyncOptimizer(Optimizer):
                 per parameter in the order of the param groups.
             arrival: Given by a server instead of ``delay``; ``p.grad`` then holds what `contribution` returned.
         """
+        if closure is not None and not callable(closure):
+            raise TypeError(
+                f"Invalid closure: {closure!r} (expected a function; a delay is a keyword: step(delay=...))"
+            )
         arrived = self._place(delay, arrival)
         for group in self.param_groups:
             self._check_group(group)
@@ -391,6 +400,8 @@ class AsyncOptimizer(Optimizer):
             >>> [group["lr"] for group in opt.param_groups]
             [1.0, 0.1]
         """
+        if isinstance(param_group, dict) and "momentum" in param_group:
+            raise ValueError("There is no momentum here but beta, the weight of the new: momentum=0.9 is beta=0.1")
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         try:
@@ -419,13 +430,16 @@ class AsyncOptimizer(Optimizer):
             >>> resumed.t
             1
         """
+        if not isinstance(state_dict, dict) or not {"state", "param_groups"} <= state_dict.keys():
+            shown = f"keys {list(state_dict)[:5]}" if isinstance(state_dict, dict) else repr(state_dict)[:60]
+            raise ValueError(f"This is not what an optimizer's state_dict() returns: {shown}")
         groups = state_dict["param_groups"]
-        for group in groups:
-            if group.get("method") != self.method or "t" not in group:
-                raise ValueError(
-                    f"This state_dict is of {group.get('method', 'another optimizer')!r}, not of {self.method!r}: "
-                    f"load it into the optimizer that made it"
-                )
+        for group, own in zip(groups, self.param_groups, strict=False):
+            theirs, ours = ({key: g.get(key) for key in self.identity} for g in (group, own))
+            if theirs != ours:
+                raise ValueError(f"This state_dict is of {theirs}, not of {ours}: load it where it was made")
+            whole_number("t in the state_dict", group.get("t"))
+            self._check_group({**self.defaults, **group})
         ids = [i for group in groups for i in group["params"]]
         for i, p in zip(ids, self._all_params(), strict=False):
             for key, value in state_dict["state"].get(i, {}).items():
@@ -435,6 +449,13 @@ class AsyncOptimizer(Optimizer):
                         f"{tuple(p.shape)}: this state_dict is of another model"
                     )
         super().load_state_dict(state_dict)
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__}, {self.t} arrivals"]
+        for group in self.param_groups:
+            shown = {key: value for key, value in group.items() if key not in self.bookkeeping}
+            lines.append(f"  {len(group['params'])} parameters: " + ", ".join(f"{k}={v}" for k, v in shown.items()))
+        return "\n".join(lines)
 
     def __getstate__(self) -> dict[str, Any]:
         # torch pickles and copies only what a state_dict holds; delays, projections and weights live beside it.

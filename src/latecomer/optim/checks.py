@@ -61,7 +61,7 @@ class Range(NamedTuple):
             '0 < beta <= 1'
         """
         text = f"{self.low:g} {'<' if self.low_open else '<='} {name}"
-        return text if self.high == math.inf else f"{text} <= {self.high:g}"
+        return f"{text} < inf" if self.high == math.inf else f"{text} <= {self.high:g}"
 
 
 AT_LEAST_ZERO = Range(0)
@@ -69,8 +69,8 @@ POSITIVE = Range(0, low_open=True)
 UNIT = Range(0, 1, low_open=True)
 
 
-def whole_number(name: str, value: Any, *, least: int = 0) -> int:
-    """Return ``value`` as an ``int`` of at least ``least``; floats and booleans are refused, numpy integers are not.
+def whole_number(name: str, value: Any, *, least: int = 0, most: int | None = None) -> int:
+    """Return ``value`` as an ``int`` in this range; floats and booleans are refused, numpy integers are not.
 
     Examples:
         >>> whole_number("delay", 3)
@@ -91,4 +91,6 @@ def whole_number(name: str, value: Any, *, least: int = 0) -> int:
     number: int = value
     if number < least:
         raise ValueError(f"Invalid {name} value: {number} (expected {name} >= {least})")
+    if most is not None and number > most:
+        raise ValueError(f"Invalid {name} value: {number} (expected {name} <= {most})")
     return number

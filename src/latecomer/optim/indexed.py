@@ -27,6 +27,26 @@ class VersionIndexed(AsyncOptimizer):
         super()._start_group(group)
         group["runs"] = []
 
+    def forget(self, oldest: int) -> None:
+        """Forget the schedule of versions before ``oldest``, when no gradient of them can arrive any more.
+
+        Without it a beta that changes at every update, and with catch-up an lr that does, is remembered entry by
+        entry. A server does this by itself.
+
+        Examples:
+            >>> import torch
+            >>> import latecomer as lc
+            >>> x = torch.nn.Parameter(torch.zeros(1))
+            >>> opt = lc.optim.OrderedMomentum([x], lr=0.1, beta=0.5, catch_up=True)
+            >>> for t in range(1, 101):
+            ...     opt.param_groups[0]["lr"] = 1 / t
+            ...     x.grad = torch.zeros(1); opt.step(); opt.forget(oldest=opt.version - 10)
+            >>> len(opt.param_groups[0]["runs"])
+            10
+        """
+        for group in self.param_groups:
+            forget(group["runs"], oldest)
+
     def _remembered_lr(self, group: Group) -> float:
         """Return the lr to remember; a rule that never asks for past ones keeps an lr schedule out of its state."""
         return 0.0
@@ -34,6 +54,6 @@ class VersionIndexed(AsyncOptimizer):
     def _apply(self, work: Work, arrival: Arrival) -> None:
         for group in self.param_groups:
             record(group["runs"], arrival.t, float(group["beta"]), self._remembered_lr(group))
-            if arrival.oldest is not None:
-                forget(group["runs"], arrival.oldest)
+        if arrival.oldest is not None:
+            self.forget(arrival.oldest)
         super()._apply(work, arrival)

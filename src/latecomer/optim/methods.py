@@ -9,7 +9,8 @@ from typing import Any
 
 from .anytime import OrderedMu2Anytime
 from .base import AsyncOptimizer
-from .momentum import Momentum, OrderedMomentum
+from .checks import whole_number
+from .momentum import BETA, Momentum, OrderedMomentum
 from .mu2 import Mu2SGD, OrderedMu2SGD
 from .sgd import AsyncSGD, DelayAdaptiveSGD, DelayFilteredSGD
 
@@ -39,9 +40,7 @@ class Method:
     Args:
         name: The row's key.
         optimizer: The class that implements the rule.
-        influence: The declared influence of a gradient of a given delay: its lifetime weight on the parameters, in
-            units of lr and of what it would have had with no delay. Takes ``delay`` and whichever of ``beta``,
-            ``workers`` and ``threshold`` the rule depends on, and ignores the others.
+        weight: The formula behind `influence`.
         source: Where the rule is written down.
         options: Arguments of the optimizer that make it this method.
         policy: What the server does with an arrival: ``"async"`` applies every one at once.
@@ -53,10 +52,23 @@ class Method:
 
     name: str
     optimizer: type[AsyncOptimizer]
-    influence: Callable[..., float]
+    weight: Callable[..., float]
     source: str
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     policy: str = "async"
+
+    def influence(self, delay: int, **options: Any) -> float:
+        """Return the declared influence of a gradient of this delay: its lifetime weight on the parameters.
+
+        In units of lr, and of what it would have had with no delay.
+
+        Args:
+            delay: The delay.
+            **options: Whichever of ``beta``, ``workers`` and ``threshold`` the rule depends on; others are ignored.
+        """
+        if options.get("beta") is not None:
+            BETA.check("beta", options["beta"])
+        return self.weight(whole_number("delay", delay), **options)
 
     @property
     def points(self) -> int:

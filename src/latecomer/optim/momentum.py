@@ -116,6 +116,7 @@ class OrderedMomentum(VersionIndexed, _MomentumRule):
     """
 
     method = "ordered-momentum"
+    identity = ("method", "catch_up")
 
     def __init__(
         self,

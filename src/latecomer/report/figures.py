@@ -65,8 +65,8 @@ def timeline(trace: Trace, arrivals: int = 46) -> str:
         axes.barh(worker + 1, arrival - version + 0.72, left=version - 0.86, height=0.62, color=colour, alpha=0.85)
         axes.plot([arrival], [worker + 1], "o", color="white", markeredgecolor=colour, markersize=4, zorder=3)
         if index == longest:
-            text = {"ha": "center", "va": "center", "color": "white", "fontsize": 9}
-            axes.text((version + arrival) / 2, worker + 1, f"delay {arrival - version}", **text)
+            middle, label = (version + arrival) / 2, f"delay {arrival - version}"
+            axes.text(middle, worker + 1, label, ha="center", va="center", color="white", fontsize=9)
     axes.set_xlim(0, arrivals + 1)
     axes.set_yticks(range(1, trace.header.workers + 1))
     axes.set_xlabel("update")
