@@ -318,16 +318,16 @@ def test_query_needs_room_for_its_points(name: str) -> None:
 
 def test_catch_up_is_another_method_than_plain_ordered_momentum() -> None:
     plain, catching = running("ordered-momentum"), running("catch-up")
-    with pytest.raises(ValueError, match="'catch_up': True.*not of.*'catch_up': False"):
+    with pytest.raises(ValueError, match=r"'catch_up': True.*not of.*'catch_up': False"):
         plain.load_state_dict(catching.state_dict())
 
 
 def test_torchs_words_get_a_hint() -> None:
-    with pytest.raises(ValueError, match="momentum=0.9 is beta=0.1"):
+    with pytest.raises(ValueError, match=r"momentum=0\.9 is beta=0\.1"):
         Momentum([{"params": parameters(), "momentum": 0.9}], lr=0.1)
     opt = running("momentum")
     before = snapshot(opt)
-    with pytest.raises(TypeError, match=r"a delay goes by name: step\(delay=3\)"):
+    with pytest.raises(TypeError, match="a delay is a keyword"):
         opt.step(3)
     assert unchanged(opt, before)
 

@@ -94,13 +94,13 @@ class TwoPointOptimizer(AsyncOptimizer):
     def _evaluate(
         self, closure: Callable[[], Any], arrival: Arrival, previous_grads: Grads | None
     ) -> tuple[Any, Grads | None]:
-        if previous_grads is not None or arrival.version == 1:
-            return super()._evaluate(closure, arrival, previous_grads)
-        if arrival.delay:
+        if previous_grads is None and arrival.delay:
             raise ValueError(
                 f"A closure evaluates the current iterate, so it cannot stand for a gradient of delay {arrival.delay}: "
                 f"put the late gradients into p.grad and pass previous_grads"
             )
+        if previous_grads is not None or arrival.version == 1:
+            return super()._evaluate(closure, arrival, previous_grads)
         with torch.random.fork_rng(), torch.enable_grad():  # both evaluations see the same random numbers
             loss = closure()
         params = self._all_params()

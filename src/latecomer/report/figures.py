@@ -81,7 +81,7 @@ def timeline(trace: Trace, arrivals: int = 46) -> str:
 
 def delays(trace: Trace) -> str:
     """Draw how late fast and slow gradients are."""
-    figure, axes = _figure(4.4, 3.0, "How late they are")
+    figure, axes = _figure(4.4, 3.6, "How late they are")
     edge = int(np.quantile(trace.delay, 0.995)) + 1
     bins = np.arange(-0.5, edge + 1.5, max(1, edge // 30)).tolist()
     for group, colour, label in ((0, FAST, "fast"), (1, SLOW, "slow")):
@@ -97,7 +97,7 @@ def delays(trace: Trace) -> str:
 
 def influence_curves() -> str:
     """Draw what each method lets a gradient weigh, by its delay."""
-    figure, axes = _figure(4.6, 3.0, "What each method does with it")
+    figure, axes = _figure(4.6, 3.6, "What each method does with it")
     delay = np.arange(0, 43)
     together: dict[str, list[str]] = {}
     lines: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = {}
@@ -110,11 +110,11 @@ def influence_curves() -> str:
         colour, dash = STYLES[names[0]]
         label = ", ".join(names) if len(names) < 3 else f"{', '.join(names[:2])},\n{', '.join(names[2:])}"
         axes.plot(delay, lines[key], color=colour, linestyle=dash, linewidth=2, label=label)
-    axes.set_ylim(-0.04, 1.45)
+    axes.set_ylim(-0.04, 1.08)
     axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
     axes.set_xlabel(f"delay (M = {WORKERS}, beta = {BETA:g})")
     axes.set_ylabel("say (1 = as if in time)")
-    axes.legend(frameon=False, fontsize=8, loc="upper right")
+    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.45, -0.2), ncols=2)
     return svg(figure)
 
 
@@ -154,7 +154,7 @@ def slow_and_fast(results: Sequence[Result]) -> str:
     axes.set_ylim(0, 1.02)
     axes.grid(axis="x", visible=False)
     handles = [axes.bar(0, 0, color=SLOW, label="slow class"), axes.bar(0, 0, color=FAST, label="fast classes")]
-    axes.legend(handles=handles, frameon=True, fontsize=9, loc="lower right")
+    axes.legend(handles=handles, frameon=False, fontsize=9, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2)
     return svg(figure)
 
 
