@@ -1,6 +1,6 @@
 """What the simulator costs over a bare loop: time an update, memory a worker.
 
-    python benchmarks/simulator.py [--updates 120] [--rounds 7] [--workers 7]
+    python benchmarks/simulator.py [--updates 20] [--rounds 60] [--workers 7]
 
 The peer is a bare forward, backward and step of the paper's cubic CNN at batch 16, on data in memory, with the same
 optimizer. Both take turns in blocks; the ratio is the median over rounds. Memory is counted from the tensors that live:
@@ -96,8 +96,8 @@ def live_bytes() -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--updates", type=int, default=120, help="per block")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--updates", type=int, default=20, help="per block")
+    parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--workers", type=int, default=7)
     args = parser.parse_args()
     torch.set_num_threads(1)

@@ -102,12 +102,12 @@ SCRIPT = textwrap.dedent(
     """
     import sys
     import latecomer as lc
-    trace = lc.delays.DataDependent(workers=4, slow_share=0.2).trace(steps=4000, seed=2)
+    trace = lc.delays.DataDependent(workers=4, slow_share=0.2).trace(steps=1500, seed=2)
     told = []
     def watch(server):
-        if server.arrivals >= 50 and not told:
+        if server.arrivals >= 120 and not told:
             told.append(print("going", flush=True))
-    options = dict(lr=0.01, checkpoint=sys.argv[1], checkpoint_every=20, watch=watch)
+    options = dict(lr=0.01, checkpoint=sys.argv[1], checkpoint_every=50, watch=watch)
     run = lc.simulate(lc.problems.quadratic(), "catch-up", trace, **options)
     print(run.state["x"].tolist())
     """

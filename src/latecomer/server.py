@@ -91,6 +91,7 @@ class Server:
             raise ValueError(f"The optimizer has counted {optimizer.t} arrivals already: give the server a fresh one")
         self.optimizer = optimizer
         self.policy = policy or Async()
+        self._may_cancel = type(self.policy).cancel is not Policy.cancel
         self.seed = whole_number("seed", seed)
         self.arrivals = 0
         self.non_finite = 0
@@ -263,9 +264,11 @@ class Server:
         self.non_finite += broken
         self._record.arrived(ticket, status, self.arrivals, group, at)
         self._forget(ticket)
-        cancelled = tuple(self.policy.cancel(self.in_flight, opt.version))
-        for stale in cancelled:
-            self.cancel(stale)
+        cancelled: tuple[Ticket, ...] = ()
+        if self._may_cancel:
+            cancelled = tuple(self.policy.cancel(self.in_flight, opt.version))
+            for stale in cancelled:
+                self.cancel(stale)
         return Outcome(status, self.arrivals, delay, not broken, cancelled)
 
     def _checked(self, contribution: Contribution) -> list[Tensor]:
@@ -302,7 +305,7 @@ class Server:
         # A rule that will not look at the values still needs to know which parameters take part: all of them.
         for p, tensor in zip(self._params, tensors or self._params, strict=True):
             p.grad = tensor.detach()
-        opt.step(arrival=replace(arrival, zero=zero))
+        opt.step(arrival=arrival if zero == arrival.zero else replace(arrival, zero=zero))
         for p in self._params:
             p.grad = None
         if zero or (not wanted and not _drops(opt, arrival)):
