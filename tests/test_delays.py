@@ -297,3 +297,11 @@ def test_recorded(tmp_path: Path) -> None:
 def test_bad_models(make: Callable[[], object], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         make()
+
+
+def test_a_whole_threshold_is_not_crossed_by_rounding() -> None:
+    """weights 1 and 4, q = 0.2: worker 1 has tau = log(0.2)/log(0.2) = 1, so only a wait of 2 is slow."""
+    trace = DataDependent(2, 0.2, weights=(1, 4), exact=False).trace(steps=20_000, seed=0)
+    own = trace.worker == 1
+    assert ((trace.group == 1) == (trace.delay >= 1))[own].all()
+    assert trace.group[own].mean() == pytest.approx(0.2, abs=0.02)

@@ -403,3 +403,84 @@ def test_bad_servers() -> None:
     opt.step()
     with pytest.raises(ValueError, match="has counted 1 arrivals already"):
         Server(opt, workers=2)
+
+
+# ---- what a wrong call must not do ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group", [-1, 1, 5, 0.5])
+def test_a_group_that_does_not_exist_is_refused(group: Any) -> None:
+    s = server()
+    ticket = s.issue(0)
+    before = everything(s)
+    with pytest.raises((ValueError, TypeError), match="Invalid group value"):
+        s.receive(ticket, vector(), group=group)
+    assert same(before, everything(s))
+
+
+def test_a_clock_only_goes_forward() -> None:
+    s = server(clock="real")
+    first, second = s.issue(0, at=1.0), s.issue(1, at=1.5)
+    s.receive(first, vector(), at=5.0)
+    before = everything(s)
+    for at in (4.99, math.nan):
+        with pytest.raises(ValueError, match="Invalid at value"):
+            s.receive(second, vector(), at=at)
+        with pytest.raises(ValueError, match="Invalid at value"):
+            s.issue(0, at=at)
+    assert same(before, everything(s))
+    s.receive(second, vector(), at=5.0)
+    assert s.trace().end.tolist() == [5.0, 5.0]
+    with pytest.raises(ValueError, match="Invalid clock value: 'sundial'"):
+        server(clock="sundial")
+
+
+def test_a_flush_by_a_ticket_of_weight_zero_applies_what_is_held() -> None:
+    s = server(workers=2, policy=Mean())
+    s.receive(s.issue(0), vector(1.0))
+    s.receive(s.issue(1), vector(4.0))
+    newcomer = s.join()
+    ticket = s.issue(newcomer)
+    assert ticket.zero
+    assert s.receive(ticket, vector(math.nan)).status == "applied"
+    torch.testing.assert_close(s._params[0].detach(), 1 - 0.1 * vector((1 * 1.0 + 2 * 4.0) / 3))
+    assert s._held is None
+
+
+class Weightless(Mean):
+    """Flush at once, with weight zero."""
+
+    name = "weightless"
+
+    def receive(self, ticket: Ticket, delay: int) -> Verdict:
+        return Verdict("flush", weight=0.0)
+
+
+def test_a_flush_without_weight_moves_nothing() -> None:
+    s = server(policy=Weightless())
+    assert s.receive(s.issue(0), vector()).status == "zero"
+    assert torch.equal(s._params[0], vector())
+
+
+def test_an_optimizer_that_refuses_leaves_policy_and_held_contributions() -> None:
+    x = torch.nn.Parameter(torch.ones(4, dtype=torch.float64))
+    opt = make("ordered-mu2-anytime", [x], weights=[1.0, 1.0])
+    s = Server(opt, workers=3, policy=Mean())
+    for w in range(3):
+        s.receive(s.issue(w), vector())
+    for w in range(2):
+        s.receive(s.issue(w), vector())
+    ticket = s.issue(2)
+    before = everything(s)
+    with pytest.raises(ValueError, match="end at a_2"):
+        s.receive(ticket, vector())
+    assert same(before, everything(s))
+    assert x.grad is None
+
+
+def test_sparse_contributions_are_refused() -> None:
+    s = server()
+    ticket = s.issue(0)
+    with pytest.raises(TypeError, match="contributions are dense"):
+        s.receive(ticket, vector().to_sparse())
+    assert s._params[0].grad is None

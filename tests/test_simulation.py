@@ -212,6 +212,15 @@ def test_bad_runs(arguments: dict[str, Any], message: str) -> None:
         lc.simulate(given.pop("problem"), given.pop("method"), trace, **given)
 
 
+def test_a_trace_in_which_tickets_changed_hands_is_refused() -> None:
+    x = torch.nn.Parameter(torch.full((10,), 5.0, dtype=torch.float64))
+    server = lc.Server(lc.optim.AsyncSGD([x], lr=0.1), workers=2)
+    server.lose(server.issue(0))
+    server.receive(server.issue(1), torch.zeros(10, dtype=torch.float64))
+    with pytest.raises(ValueError, match="tickets that were lost or called off"):
+        lc.simulate(Quadratic(), "async-sgd", server.trace(), lr=0.1)
+
+
 def test_a_trace_whose_samples_are_not_its_seeds_is_refused() -> None:
     trace = lc.delays.Constant(workers=2).trace(steps=20, seed=0)
     forged = lc.Trace(trace.header, {**trace.columns, "sample": trace.columns["sample"] + np.uint64(1)})
@@ -323,3 +332,103 @@ def test_threads_do_not_matter_for_interrupts() -> None:
     thread.start()
     thread.join()
     assert bits(runs[0]) == bits(lc.simulate(Quadratic(), "momentum", trace, lr=0.1))
+
+
+# ---- models and problems of a user's own ----------------------------------------------------------------------------
+
+
+class Own(lc.problems.Problem):
+    """A user's problem, with dropout, batch normalisation and a careless zero_grad."""
+
+    name, groups = "own", 2
+
+    def __init__(self, careless: bool = False) -> None:
+        self.careless = careless
+
+    def model(self, seed: int) -> torch.nn.Module:
+        torch.manual_seed(seed)
+        layers = [torch.nn.Linear(3, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1)]
+        return torch.nn.Sequential(*layers)
+
+    def batch(self, sample: int, group: int) -> torch.Tensor:
+        return torch.from_numpy(np.random.default_rng(sample).normal(size=(8, 3))).float() + group
+
+    def loss(self, model: torch.nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        if self.careless:
+            model.zero_grad()
+        return torch.nn.functional.mse_loss(model(batch), batch.sum(1, keepdim=True))
+
+    def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
+        return {"loss": float(self.loss(model, self.batch(1, 0)))}
+
+
+@pytest.mark.parametrize("method", ["catch-up", "ordered-mu2"])
+def test_dropout_and_buffers_follow_the_ticket_and_the_checkpoint(method: str, tmp_path: Path) -> None:
+    trace = lc.delays.DataDependent(3, 0.3).trace(steps=40, seed=0)
+    torch.manual_seed(1)
+    straight = lc.simulate(Own(), method, trace, lr=0.02)
+    torch.manual_seed(2)
+    assert bits(lc.simulate(Own(), method, trace, lr=0.02)) == bits(straight)
+
+    def stop(server: lc.Server) -> None:
+        if server.arrivals == 21:
+            raise RuntimeError("killed")
+
+    path = tmp_path / "own.ckpt"
+    with pytest.raises(RuntimeError, match="killed"):
+        lc.simulate(Own(), method, trace, lr=0.02, checkpoint=path, checkpoint_every=5, watch=stop)
+    assert bits(lc.simulate(Own(), method, trace, lr=0.02, checkpoint=path)) == bits(straight)
+    with pytest.raises(ValueError, match="checkpoint of another run"):
+        lc.simulate(Own(careless=True), method, trace, lr=0.02, checkpoint=path)
+
+
+def test_both_points_of_a_sample_see_the_same_dropout() -> None:
+    """At lr 0 the points are equal, so the contribution g - (1-beta)g' is beta·g for every ticket."""
+    trace = lc.delays.Constant(2, 0.3).trace(steps=10, seed=0)
+    from latecomer.policy import Async
+    from latecomer.simulation import _Simulation
+
+    going = _Simulation(Own(), "ordered-mu2", trace, {"lr": 0.0}, 0, Async())
+    for _ in range(6):
+        going.advance()
+        assert torch.equal(going.grads[0], going.grads[1])
+
+
+def test_a_problem_that_calls_zero_grad_still_trains() -> None:
+    trace = lc.delays.DataDependent(3, 0.3).trace(steps=40, seed=0)
+    careful, careless = (lc.simulate(Own(flag), "momentum", trace, lr=0.02) for flag in (False, True))
+    assert bits(careful)[:-2] == bits(careless)[:-2]
+
+
+def test_simulating_leaves_torchs_random_stream_alone() -> None:
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    lc.simulate(Digits(network="mlp"), "momentum", lc.delays.Constant(2).trace(5, seed=0), lr=0.1)
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_nan_is_given_up_on_also_where_other_arrivals_are_dropped() -> None:
+    trace = lc.delays.DataDependent(7, 0.1).trace(steps=2000, seed=0)
+    run = lc.simulate(Broken(), "delay-filtered", trace, lr=0.1, threshold=7)
+    assert run.non_finite == PATIENCE
+    assert run.diverged_at is not None
+
+
+class Hopeless(Quadratic):
+    """Nothing to see from the start."""
+
+    def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
+        return {"loss": math.nan}
+
+
+def test_a_run_that_is_lost_from_the_start_ends_cleanly() -> None:
+    trace = lc.delays.Constant(3).trace(steps=20, seed=0)
+    run = lc.simulate(Hopeless(), "momentum", trace, lr=0.1)
+    assert (run.diverged_at, run.final["update"], len(run.trace)) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("option", ["evaluate_every", "checkpoint_every"])
+def test_zero_is_no_schedule(option: str) -> None:
+    with pytest.raises(ValueError, match=f"Invalid {option} value: 0"):
+        lc.simulate(Quadratic(), "momentum", lc.delays.Constant(3).trace(5), lr=0.1, **{option: 0})

@@ -242,3 +242,21 @@ def test_columns_are_read_only_for_the_trace_and_not_for_the_caller() -> None:
     mine = {name: column.copy() for name, column in trace.columns.items()}
     lc.Trace(trace.header, mine)
     mine["worker"][0] = 1
+
+
+def test_words_in_a_header_are_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from latecomer.cli import main
+
+    path = changed(good(), header={"model": "x[/foo] [bold]"}).save(tmp_path / "a.parquet")
+    assert main(["trace", "show", str(path)]) == 0
+    assert "x[/foo] [bold]" in capsys.readouterr().out
+
+
+def test_a_header_with_countless_seats_costs_nothing() -> None:
+    assert "... and 1,999,999,980 more" in changed(good(), header={"workers": 2_000_000_000}).describe()
+
+
+def test_files_are_everybodys(tmp_path: Path) -> None:
+    path = good().save(tmp_path / "a.parquet")
+    (tmp_path / "plain").touch()
+    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode

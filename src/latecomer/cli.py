@@ -120,7 +120,7 @@ class Make:
         _writable(self.out.parent)
         trace = model.trace(self.steps, self.seed)
         trace.save(self.out)
-        console.print(trace.describe(), soft_wrap=True, highlight=False)
+        console.print(trace.describe(), soft_wrap=True, highlight=False, markup=False)
         console.print(f"\nTrace written to {self.out}", soft_wrap=True)
 
 
@@ -136,7 +136,7 @@ class Show:
 
     def run(self, console: Console) -> None:
         """Load, which checks every rule, and describe."""
-        console.print(Trace.load(self.file).describe(), soft_wrap=True, highlight=False)
+        console.print(Trace.load(self.file).describe(), soft_wrap=True, highlight=False, markup=False)
 
 
 @dataclass(frozen=True)

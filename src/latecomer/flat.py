@@ -38,7 +38,7 @@ class FlatModule:
             raise ValueError(f"The parameters must share one dtype and device, got {sorted(map(str, kinds))}")
         self.x = nn.Parameter(torch.cat([p.detach().reshape(-1) for p in self._params]))
         self._views: dict[int, list[Tensor]] = {}
-        self._bound: dict[str, int] = {}
+        self._bound: int | None = None
         self.at(self.x)
 
     def views(self, flat: Tensor) -> list[Tensor]:
@@ -47,6 +47,7 @@ class FlatModule:
         return [piece.view(p.shape) for piece, p in zip(pieces, self._params, strict=True)]
 
     def _cached(self, flat: Tensor) -> list[Tensor]:
+        # Views keep their memory alive, so an address in the cache cannot come to mean another tensor.
         key = flat.data_ptr()
         views = self._views.get(key)
         if views is None:
@@ -55,22 +56,24 @@ class FlatModule:
 
     def at(self, flat: Tensor) -> nn.Module:
         """Point the module's parameters at ``flat``, without a copy, and return the module."""
-        if self._bound.get("data") != flat.data_ptr():
+        if self._bound != flat.data_ptr():
             for p, view in zip(self._params, self._cached(flat), strict=True):
                 p.data = view
-            self._bound["data"] = flat.data_ptr()
+            self._bound = flat.data_ptr()
         return self.module
 
     def gradient(self, flat: Tensor, loss: Callable[[nn.Module], Tensor], out: Tensor) -> Tensor:
         """Evaluate a loss at ``flat``, write its gradient into ``out`` and return the loss."""
         module = self.at(flat)
-        if self._bound.get("grad") != out.data_ptr():
-            for p, view in zip(self._params, self._cached(out), strict=True):
-                p.grad = view
-            self._bound["grad"] = out.data_ptr()
+        views = self._cached(out)
+        for p, view in zip(self._params, views, strict=True):
+            p.grad = view
         out.zero_()
         value = loss(module)
         value.backward()  # type: ignore[no-untyped-call]
+        for p, view in zip(self._params, views, strict=True):
+            if p.grad is not view and p.grad is not None:  # the loss has called zero_grad, so autograd made its own
+                view.copy_(p.grad)
         return value.detach()
 
     def state_dict(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .optim import METHODS
+from .optim import METHODS, OrderedMomentum
 from .trace import Trace
 
 __all__ = ["influence", "influence_by_group"]
@@ -26,13 +26,17 @@ def influence(trace: Trace, method: str, options: Mapping[str, Any] | None = Non
         >>> import latecomer as lc
         >>> trace = lc.delays.Constant(workers=3).trace(steps=5, seed=0)
         >>> influence(trace, "ordered-momentum", {"beta": 0.5}).tolist()
-        [1.0, 0.5, 0.25, 0.25, 0.25]
+        [1.0, 0.0, 0.0, 0.25, 0.25]
     """
-    known = {"beta": 0.1, **(options or {}), "workers": trace.header.workers}
+    known = {"beta": 0.1, "workers": trace.header.workers, **(options or {})}
+    if known["workers"] is None:
+        known["workers"] = trace.header.workers
     longest = int(trace.delay.max())
     table = np.array([METHODS[method].influence(delay=delay, **known) for delay in range(longest + 1)])
     weight: NDArray[np.float64] = table[trace.delay]
     weight[trace.status != "applied"] = 0.0
+    if issubclass(METHODS[method].optimizer, OrderedMomentum):  # Algorithm 1 counts version 1 once
+        weight[(trace.version == 1) & (trace.arrival > 1)] = 0.0
     return weight
 
 

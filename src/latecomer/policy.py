@@ -72,6 +72,10 @@ class Policy(ABC):
     def __init__(self) -> None:
         self.state: dict[str, Any] = {}
 
+    def __repr__(self) -> str:
+        options = {k: v for k, v in vars(self).items() if k != "state"}
+        return f"{type(self).__qualname__}({', '.join(f'{k}={v!r}' for k, v in sorted(options.items()))})"
+
     @abstractmethod
     def receive(self, ticket: Ticket, delay: int) -> Verdict:
         """Say what to do with the contribution of ``ticket``, which comes with this delay in updates."""

@@ -106,6 +106,9 @@ class Server:
         self._held: tuple[list[Tensor], float] | None = None
         self._record = Record(count, self.seed, self.policy.name, tuple(groups), clock)
         self._samples: list[int] = []
+        self._now = 0.0 if clock == "virtual" else -math.inf
+        if clock not in ("none", "virtual", "real"):
+            raise ValueError(f"Invalid clock value: {clock!r} (expected 'none', 'virtual' or 'real')")
 
     # ---- who is there -------------------------------------------------------------------------------------------
 
@@ -153,6 +156,7 @@ class Server:
         number = self._seat(worker)
         if number is not None:
             raise ValueError(f"Worker {worker} has ticket {number} already: it must return it, or lose it, first")
+        at = self._checked_time(at)
         if self._lost:
             number = self._lost.pop(0)
             ticket = self._flying[number] = replace(self._flying[number], worker=worker)
@@ -165,6 +169,7 @@ class Server:
             self.optimizer.query(slot, worker)
             self._slots[number], self._flying[number] = slot, ticket
         self._busy[worker] = number
+        self._now = self._now if math.isnan(at) else at
         self._record.issued(ticket, at)
         return ticket
 
@@ -235,33 +240,36 @@ class Server:
         self._known(ticket)
         opt, version = self.optimizer, self.optimizer.version
         delay = version - ticket.version
+        group = self._checked_group(group)
+        at = self._checked_time(at)
         undo = copy.deepcopy(self.policy.state) if self.policy.state else {}
         verdict = self.policy.receive(ticket, delay)
+        action = verdict.action
         # What is flushed has been weighted by the policy, so it counts as fresh.
-        base = version if verdict.action == "flush" else ticket.version
         arrival = Arrival(
             version,
-            base,
+            version if action == "flush" else ticket.version,
             worker=ticket.worker,
             workers=self.workers,
             point=self._slots[ticket.number][0],
-            zero=ticket.zero,
+            zero=ticket.zero and action != "flush",
             oldest=next(iter(self._flying.values())).version,
         )
-        wanted = verdict.action != "drop" and (verdict.action == "hold" or opt.needs(arrival)) and not ticket.zero
+        wanted = not ticket.zero and (action in ("hold", "flush") or (action == "apply" and opt.needs(arrival)))
         tensors: list[Tensor] | None = None
-        if wanted:
-            try:
+        try:
+            if wanted:
                 tensors = self._checked(contribution() if callable(contribution) else contribution)
                 if finite is None:
                     finite = all(_is_finite(tensor) for tensor in tensors)
-            except BaseException:
-                self.policy.state = undo
-                raise
-        broken = finite is False
-        status = self._carry_out(verdict.action, verdict.weight, arrival, None if broken else tensors)
+            broken = finite is False
+            status = self._carry_out(action, verdict.weight, arrival, None if broken else tensors)
+        except BaseException:
+            self.policy.state = undo
+            raise
         self.arrivals += 1
         self.non_finite += broken
+        self._now = self._now if math.isnan(at) else at
         self._record.arrived(ticket, status, self.arrivals, group, at)
         self._forget(ticket)
         cancelled: tuple[Ticket, ...] = ()
@@ -271,6 +279,18 @@ class Server:
                 self.cancel(stale)
         return Outcome(status, self.arrivals, delay, not broken, cancelled)
 
+    def _checked_group(self, group: int) -> int:
+        if not 0 <= whole_number("group", group) < len(self._record.groups):
+            raise ValueError(f"Invalid group value: {group} (the server has the groups {list(self._record.groups)})")
+        return group
+
+    def _checked_time(self, at: float) -> float:
+        if self._record.clock == "none":
+            return math.nan
+        if math.isnan(at) or at < self._now:
+            raise ValueError(f"Invalid at value: {at:g} (the {self._record.clock} clock stands at {self._now:g})")
+        return at
+
     def _checked(self, contribution: Contribution) -> list[Tensor]:
         tensors = [contribution] if isinstance(contribution, Tensor) else list(contribution)
         if len(tensors) != len(self._params):
@@ -278,6 +298,8 @@ class Server:
         for i, (tensor, p) in enumerate(zip(tensors, self._params, strict=True)):
             if not isinstance(tensor, Tensor):
                 raise TypeError(f"Part {i} of the contribution is a {type(tensor).__name__}, not a tensor")
+            if tensor.layout is not torch.strided:
+                raise TypeError(f"Part {i} of the contribution is {tensor.layout}: contributions are dense")
             if tensor.shape != p.shape or tensor.dtype != p.dtype or tensor.device != p.device:
                 raise ValueError(
                     f"Part {i} of the contribution is {tensor.dtype} of shape {tuple(tensor.shape)} on "
@@ -290,24 +312,27 @@ class Server:
         opt = self.optimizer
         if action == "drop":
             return "dropped"
+        held = self._held
         if action in ("hold", "flush") and tensors is not None:
-            total, weights = self._held or ([torch.zeros_like(t) for t in tensors], 0.0)
-            torch._foreach_add_(total, tensors, alpha=weight)
-            self._held = (total, weights + weight)
+            total, weights = held or ([torch.zeros_like(t) for t in tensors], 0.0)
+            held = (list(torch._foreach_add(total, tensors, alpha=weight)), weights + weight)
         if action == "hold":
+            self._held = held
             return "held"
         if action == "flush":
-            if self._held is not None and self._held[1]:
-                tensors = list(torch._foreach_div(self._held[0], self._held[1]))
-            self._held = None
+            tensors = list(torch._foreach_div(held[0], held[1])) if held is not None and held[1] else None
         wanted = opt.needs(arrival)
         zero = arrival.zero or (wanted and tensors is None)
-        # A rule that will not look at the values still needs to know which parameters take part: all of them.
-        for p, tensor in zip(self._params, tensors or self._params, strict=True):
-            p.grad = tensor.detach()
-        opt.step(arrival=arrival if zero == arrival.zero else replace(arrival, zero=zero))
-        for p in self._params:
-            p.grad = None
+        try:
+            # A rule that will not look at the values still needs to know which parameters take part: all of them.
+            for p, tensor in zip(self._params, tensors or self._params, strict=True):
+                p.grad = tensor.detach()
+            opt.step(arrival=arrival if zero == arrival.zero else replace(arrival, zero=zero))
+        finally:
+            for p in self._params:
+                p.grad = None
+        if action == "flush":
+            self._held = None
         if zero or (not wanted and not _drops(opt, arrival)):
             return "zero"
         return "applied" if wanted else "dropped"
@@ -324,7 +349,7 @@ class Server:
             "optimizer": self.optimizer.state_dict(),
             "parameters": [p.detach() for p in self._params],
             "policy": [self.policy.name, self.policy.state],
-            "counts": [self.seed, self.arrivals, self.non_finite],
+            "counts": [self.seed, self.arrivals, self.non_finite, self._now],
             "busy": list(self._busy.items()),
             "joined": sorted(self._joined),
             "flying": [astuple(ticket) for ticket in self._flying.values()],
@@ -337,7 +362,7 @@ class Server:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was taken, with the same optimizer options, policy and seed."""
         name, policy_state = state["policy"]
-        seed, arrivals, non_finite = state["counts"]
+        seed, arrivals, non_finite, now = state["counts"]
         if name != self.policy.name or seed != self.seed:
             raise ValueError(
                 f"This state is of policy {name!r} and seed {seed}, "
@@ -350,7 +375,7 @@ class Server:
         with torch.no_grad():
             torch._foreach_copy_(self._params, saved)
         self.policy.state = copy.deepcopy(policy_state)
-        self.arrivals, self.non_finite = arrivals, non_finite
+        self.arrivals, self.non_finite, self._now = arrivals, non_finite, now
         self._busy, self._joined = dict(state["busy"]), set(state["joined"])
         self._flying = {values[0]: Ticket(*values) for values in state["flying"]}
         self._lost, self._free = list(state["lost"]), []

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +18,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
+from .files import atomic
 from .flat import FlatModule
 from .optim import METHODS
 from .optim.checks import whole_number
@@ -116,9 +117,9 @@ class _Simulation:
             ticket, lambda: self._contribution(ticket, group), group=group, at=self.arriving["end"][index]
         )
         self.t += 1
-        if outcome.finite:
+        if outcome.status == "applied":
             self.bad_in_a_row = 0
-        else:
+        elif not outcome.finite:
             self.bad_in_a_row += 1
             if self.bad_in_a_row >= PATIENCE or not bool(torch.isfinite(self.flat.x).all()):
                 self.diverged_at = self.t
@@ -138,6 +139,8 @@ class _Simulation:
         """Compute the gradient now, at the point that was stored when the ticket went out."""
         batch = self.problem.batch(ticket.sample, group)
         for point, out in zip(self.server.point(ticket), self.grads, strict=True):
+            # Dropout and the like: fixed by the ticket, and the same at both points.
+            torch.default_generator.manual_seed(ticket.sample >> 1)
             if not self.problem.gradient(point[0], batch, out):
                 self.flat.gradient(point[0], lambda module: self.problem.loss(module, batch), out)
         if len(self.grads) == 1:
@@ -161,8 +164,8 @@ class _Simulation:
 
     def fingerprint(self) -> str:
         """Say which run this is, so that a checkpoint of another one is not taken for it."""
-        options = {name: repr(value) for name, value in sorted(self.options.items())}
-        values = [repr(self.problem), self.method, options, self.seed, self.trace.digest, type(self.policy).__name__]
+        options = {name: _named(value) for name, value in sorted(self.options.items())}
+        values = [repr(self.problem), self.method, options, self.seed, self.trace.digest, repr(self.policy)]
         return json.dumps(values)
 
     def save(self, path: Path) -> None:
@@ -173,17 +176,13 @@ class _Simulation:
             "rows": self.rows,
             "diverged_at": self.diverged_at,
             "bad_in_a_row": self.bad_in_a_row,
+            "buffers": dict(self.flat.module.named_buffers()),
             "server": self.server.state_dict(),
         }
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                torch.save(state, file)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).replace(path)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
+        with atomic(path) as temporary, temporary.open("wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
 
     def restore(self, path: Path) -> None:
         """Go on from a checkpoint of the same run."""
@@ -198,9 +197,13 @@ class _Simulation:
         self.flying = {ticket.number: ticket for ticket in self.server.in_flight}
         self.t, self.rows = state["t"], state["rows"]
         self.diverged_at, self.bad_in_a_row = state["diverged_at"], state["bad_in_a_row"]
+        for name, buffer in self.flat.module.named_buffers():
+            buffer.copy_(state["buffers"][name])
 
     def result(self) -> Run:
         """Return what there is."""
+        if self.t == 0:  # given up before anything arrived
+            self._issue(0)
         chosen = self.optimizer.output_parameters()[0]
         output = {name: value.clone() for name, value in self.flat.at(chosen).state_dict().items()}
         return Run(
@@ -257,14 +260,19 @@ def simulate(
     """
     if method not in METHODS:
         raise ValueError(f"Unknown method {method!r} (expected one of {', '.join(METHODS)})")
-    policy = policy or Async()
+    policy = copy.deepcopy(policy) if policy is not None else Async()  # its counters belong to one run
     if trace.header.policy != policy.name:
         raise ValueError(f"The trace was made with policy {trace.header.policy!r}, not {policy.name!r}: pass that one")
+    if not trace.header.strict:
+        raise ValueError(
+            "This trace has workers that joined, left or paused, or tickets that were lost or called off: simulate replays "
+            "schedules in which every worker goes on at once"
+        )
     if int(trace.columns["group"].max()) >= problem.groups:
         raise ValueError(f"The trace has {len(trace.header.groups)} groups, the problem {problem.groups}")
     steps = len(trace)
-    every = whole_number("evaluate_every", evaluate_every or max(1, steps // 50), least=1)
-    save_every = whole_number("checkpoint_every", checkpoint_every or every, least=1)
+    every = whole_number("evaluate_every", max(1, steps // 50) if evaluate_every is None else evaluate_every, least=1)
+    save_every = whole_number("checkpoint_every", every if checkpoint_every is None else checkpoint_every, least=1)
     path = None if checkpoint is None else Path(checkpoint)
 
     run = _Simulation(problem, method, trace, options, whole_number("seed", seed), policy)
@@ -272,7 +280,7 @@ def simulate(
         run.restore(path)
     else:
         run.evaluate()
-    with _interrupts_between_arrivals() as interrupted:
+    with _interrupts_between_arrivals() as interrupted, torch.random.fork_rng(devices=[]):
         while run.t < steps and run.diverged_at is None:
             run.advance()
             if watch is not None:
@@ -286,6 +294,12 @@ def simulate(
             if interrupted:
                 raise KeyboardInterrupt
     return run.result()
+
+
+def _named(value: Any) -> str:
+    """Describe an option in a way that another process would repeat."""
+    name = getattr(value, "__qualname__", None)
+    return f"{value.__module__}.{name}" if name else repr(value)
 
 
 @contextmanager

@@ -103,7 +103,7 @@ class DataDependent(DelayModel):
         tails = np.cumsum(np.asarray(self.shares)[::-1])[:-1]  # share of the slowest group, of the two slowest, ...
         with np.errstate(divide="ignore"):
             thresholds = np.log(tails)[:, None] / np.log(stay)
-        group: NDArray[np.int16] = np.sum(wait > thresholds, axis=0, dtype=np.int16)
+        group: NDArray[np.int16] = np.sum(wait > thresholds * (1 + 1e-12), axis=0, dtype=np.int16)
         return group
 
 

@@ -43,6 +43,11 @@ class Problem(ABC):
     name: str
     groups: int = 1
 
+    def __repr__(self) -> str:
+        simple = (bool, int, float, str, tuple)
+        options = {k: v for k, v in vars(self).items() if not k.startswith("_") and isinstance(v, simple)}
+        return f"{type(self).__qualname__}({', '.join(f'{k}={v!r}' for k, v in sorted(options.items()))})"
+
     @abstractmethod
     def model(self, seed: int) -> nn.Module:
         """Return a freshly initialised model; the same seed gives the same one."""

@@ -86,6 +86,8 @@ def delays(trace: Trace) -> str:
     bins = np.arange(-0.5, edge + 1.5, max(1, edge // 30)).tolist()
     for group, colour, label in ((0, FAST, "fast"), (1, SLOW, "slow")):
         own = trace.delay[trace.group == group]
+        if len(own) == 0:
+            continue
         share = np.full(len(own), 1 / len(own))
         axes.hist(np.minimum(own, edge), bins=bins, weights=share, color=colour, alpha=0.7, label=label)
         axes.axvline(own.mean(), color=colour, linewidth=1.5, linestyle="--")
@@ -164,6 +166,8 @@ def say(results: Sequence[Result]) -> str:
     names = list(METHOD_OPTIONS)
     for index, own in enumerate(_bars(results).values()):
         value = float(np.mean([result.slow_say for result in own]))
+        if not np.isfinite(value):  # a schedule so short that no slow gradient arrived
+            continue
         axes.barh(index, value, color=SLOW if value < 0.95 else FAST, alpha=0.85)
         axes.text(value + 0.012, index, f"{value:.2f}", va="center", fontsize=9)
     axes.axvline(1.0, color=GREY, linestyle="--", linewidth=1)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from ..files import atomic
 from .schema import COLUMNS, NULLS, STATUSES, Header, TraceError
 
 __all__ = ["read", "write"]
@@ -38,13 +37,8 @@ def write(header: Header, columns: Mapping[str, NDArray[Any]], path: Path) -> Pa
             arrays.append(pa.array(column, mask=column == NULLS[name] if name in NULLS else None))
     table = pa.table(dict(zip(COLUMNS, arrays, strict=True)))
     text = json.dumps({"schema": SCHEMA_VERSION, **asdict(header)})
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    os.close(handle)
-    try:
+    with atomic(path) as temporary:
         pq.write_table(table.replace_schema_metadata({_KEY: text.encode()}), temporary, compression="zstd")
-        Path(temporary).replace(path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
     return path
 
 
@@ -66,6 +60,8 @@ def read(path: Path) -> tuple[Header, dict[str, NDArray[Any]]]:
         try:
             header = _header(file.schema_arrow.metadata, path)
             missing = [name for name in COLUMNS if name not in file.schema_arrow.names]
+            if len(set(file.schema_arrow.names)) < len(file.schema_arrow.names):
+                raise TraceError(f"{path} has two columns of the same name")
             if missing:
                 raise TraceError(f"{path} has a trace's header but lacks the columns {', '.join(missing)}")
             table = file.read(columns=list(COLUMNS))

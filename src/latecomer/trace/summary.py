@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,13 +48,12 @@ def describe(trace: Trace) -> str:
         seconds = float(trace.end.max() - np.nanmin(trace.columns["start"]))
         rate = len(trace) / seconds if seconds else np.inf
         lines.append(f"{header.clock} clock: {seconds:,.6g} s, {rate:,.6g} arrivals a second")
-    lines += ["", *_table("group", list(header.groups), trace.group, trace.delay)]
-    names = [str(worker) for worker in range(header.workers)]
-    lines += ["", *_table("worker", names, trace.worker, trace.delay)]
+    lines += ["", *_table("group", header.groups, trace.group, trace.delay)]
+    lines += ["", *_table("worker", range(header.workers), trace.worker, trace.delay)]
     return "\n".join(lines)
 
 
-def _table(title: str, names: list[str], which: NDArray[np.integer], delay: NDArray[np.int64]) -> list[str]:
+def _table(title: str, names: Sequence[object], which: NDArray[np.integer], delay: NDArray[np.int64]) -> list[str]:
     lines = [f"{title:<14}{'arrivals':>12}{'share':>9}{'mean delay':>13}{'median':>9}{'largest':>10}"]
     most = 20
     for index, name in enumerate(names[:most]):
@@ -62,7 +62,7 @@ def _table(title: str, names: list[str], which: NDArray[np.integer], delay: NDAr
             numbers = f"{own.mean():>13.2f}{np.median(own):>9.1f}{own.max():>10,}"
         else:
             numbers = f"{'-':>13}{'-':>9}{'-':>10}"
-        lines.append(f"{name[:14]:<14}{len(own):>12,}{len(own) / len(delay):>9.4f}{numbers}")
+        lines.append(f"{str(name)[:14]:<14}{len(own):>12,}{len(own) / len(delay):>9.4f}{numbers}")
     if len(names) > most:
         lines.append(f"... and {len(names) - most:,} more")
     return lines
