@@ -265,8 +265,8 @@ def simulate(
         raise ValueError(f"The trace was made with policy {trace.header.policy!r}, not {policy.name!r}: pass that one")
     if not trace.header.strict:
         raise ValueError(
-            "This trace has workers that joined, left or paused, or tickets that were lost or called off: simulate replays "
-            "schedules in which every worker goes on at once"
+            "This trace has workers that joined, left or paused, or tickets that were lost or called off: "
+            "simulate replays schedules in which every worker goes on at once"
         )
     if int(trace.columns["group"].max()) >= problem.groups:
         raise ValueError(f"The trace has {len(trace.header.groups)} groups, the problem {problem.groups}")
