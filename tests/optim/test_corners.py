@@ -111,3 +111,59 @@ def test_the_iterate_kept_is_the_one_before_the_arrival() -> None:
     x.grad = torch.ones(1)
     opt.step()
     assert opt.output_parameters()[0].item() == 0.0  # x_1, whatever the draw
+
+
+@pytest.mark.parametrize("name", ["mu2", "ordered-mu2", "ordered-mu2-anytime"])
+def test_the_iterate_before_of_a_parameter_that_stood_still_is_itself(name: str) -> None:
+    params = parameters()
+    opt = make(name, params)
+    run(opt, [0, 0])
+    for p in params:
+        p.grad = torch.ones_like(p)
+    params[1].grad = None
+    opt.step(previous_grads=[torch.ones_like(p) for p in params])
+    here, before = ([torch.empty_like(p) for p in params] for _ in range(2))
+    opt.query([here, before])
+    assert torch.equal(before[1], here[1])
+    assert not torch.equal(before[0], here[0])
+
+
+@pytest.mark.parametrize(
+    ("arrival", "error"),
+    [
+        (Arrival(3, 1.5), TypeError),
+        (Arrival(3.0, 2), TypeError),
+        (Arrival(3, 2, workers=-2), ValueError),
+        (Arrival(3, 2, workers=0), ValueError),
+    ],
+)
+def test_arrivals_are_made_of_whole_numbers(arrival: Arrival, error: type[Exception]) -> None:
+    opt = make("delay-adaptive", parameters())
+    run(opt, [0, 0])
+    with pytest.raises(error, match="Invalid"):
+        opt.step(arrival=arrival)
+    assert opt.t == 2
+
+
+def test_two_optimizers_made_from_one_list_of_groups_count_for_themselves() -> None:
+    groups = [{"params": parameters()}]
+    first = make("async-sgd", groups)
+    run(first, [0, 0])
+    second = make("ordered-momentum", groups)
+    assert (second.t, second.param_groups[0]["method"]) == (0, "ordered-momentum")
+    assert first.t == 2
+
+
+def test_what_arrives_is_used_before_its_history_is_forgotten() -> None:
+    ends = []
+    for oldest in (None, 5):
+        params = parameters()
+        opt = make("ordered-momentum", params)
+        for t in range(1, 6):
+            opt.param_groups[0]["beta"] = 0.5 / t
+            for p in params:
+                p.grad = torch.ones_like(p)
+            version = 2 if t == 5 else t
+            opt.step(arrival=Arrival(t, version, oldest=oldest if t == 5 else None))
+        ends.append(flat(params))
+    assert torch.equal(ends[0], ends[1])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -47,6 +47,7 @@ def momentum_after(pairs: list[tuple[int, list[Tensor]]], dtype: torch.dtype = t
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@example(delays=[0, *range(59)], seed=0)
 @given(delays=st.one_of(any_delays(60), worker_delays(60)), seed=st.integers(0, 10**6))
 def test_unrolled_identity(dtype: torch.dtype, delays: list[int], seed: int) -> None:
     """m_t = sum over arrived k of beta(1-beta)^(t-k)·g_k, version 1 counted once."""

@@ -135,6 +135,7 @@ class OrderedMu2Anytime(TwoPointOptimizer):
 
     def _apply(self, work: Work, arrival: Arrival) -> None:
         t = arrival.t
+        self._rest(work)
         for group, params, increments in work:
             lr = float(group["lr"])
             q = self._buffers(params, "q", torch.zeros_like)

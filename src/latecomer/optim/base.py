@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -226,6 +226,10 @@ class AsyncOptimizer(Optimizer):
         if arrival is not None:
             if not isinstance(arrival, Arrival):
                 raise TypeError(f"Invalid arrival value: {arrival!r} (expected a latecomer.optim.Arrival)")
+            version, workers = whole_number("version", arrival.version), arrival.workers
+            if workers is not None:
+                whole_number("workers", workers, least=1)
+            arrival = replace(arrival, t=whole_number("t", arrival.t), version=version)
             if arrival.t != t:
                 raise ValueError(
                     f"Arrival t={arrival.t} does not follow: this optimizer has counted {t - 1} arrivals and expects "
@@ -402,15 +406,17 @@ class AsyncOptimizer(Optimizer):
         """
         if isinstance(param_group, dict) and "momentum" in param_group:
             raise ValueError("There is no momentum here but beta, the weight of the new: momentum=0.9 is beta=0.1")
-        super().add_param_group(param_group)
+        # A copy: the counters in it are this optimizer's, whoever else was made from the same dict.
+        super().add_param_group(dict(param_group) if isinstance(param_group, dict) else param_group)
         group = self.param_groups[-1]
         try:
             self._check_group(group)
         except (TypeError, ValueError):
             self.param_groups.pop()
             raise
-        for key in ("t", "output", "seed", "kept", "keep_next"):
-            group[key] = self.param_groups[0][key]
+        first = self.defaults if len(self.param_groups) == 1 else self.param_groups[0]
+        for key in ("method", "t", "output", "seed", "kept", "keep_next"):
+            group[key] = first[key]
         if group["kept"]:  # x_out of a parameter that joins later is what it joined with
             self._buffers(group["params"], "x_out", copied)
         self._start_group(group)

@@ -54,6 +54,6 @@ class VersionIndexed(AsyncOptimizer):
     def _apply(self, work: Work, arrival: Arrival) -> None:
         for group in self.param_groups:
             record(group["runs"], arrival.t, float(group["beta"]), self._remembered_lr(group))
+        super()._apply(work, arrival)
         if arrival.oldest is not None:
             self.forget(arrival.oldest)
-        super()._apply(work, arrival)

@@ -39,6 +39,12 @@ def _fusable(x: Tensor, g: Tensor, m: Tensor) -> bool:
     return channels_last and x.stride() == g.stride() == m.stride()
 
 
+def _lost_as_dampening(weight: float, xs: list[Tensor]) -> bool:
+    """Whether a small weight would lose digits that matter on its way through ``1 - dampening``."""
+    digits = 1e-13 if any(x.dtype == torch.float64 for x in xs) else 1e-8
+    return abs(weight - (1.0 - (1.0 - weight))) > digits * weight
+
+
 def _alike(xs: list[Tensor]) -> bool:
     """Whether all tensors have one device and one dtype, as a fused call needs."""
     return len(xs) == 1 or len({(x.device, x.dtype) for x in xs}) == 1
@@ -58,7 +64,7 @@ def accumulate_and_descend(
     if gs is None:
         torch._foreach_mul_(ms, decay)
         torch._foreach_add_(xs, ms, alpha=-lr)
-    elif decay == 0.0:  # with momentum 0 torch's fused kernel takes no buffer at all
+    elif decay == 0.0 or _lost_as_dampening(weight, xs):  # with momentum 0 torch's fused kernel takes no buffer at all
         _loose(xs, gs, ms, decay, weight, lr)
     elif all(map(_fusable, xs, gs, ms)) and _alike(xs):
         _fused(xs, gs, ms, decay, weight, lr)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .base import Arrival, AsyncOptimizer, Grads, Group
+from .base import Arrival, AsyncOptimizer, Grads, Group, Work
 
 __all__ = ["TwoPointOptimizer"]
 
@@ -27,6 +27,17 @@ class TwoPointOptimizer(AsyncOptimizer):
     """
 
     points = 2
+
+    def _rest(self, work: Work) -> None:
+        """For parameters that take no part in this arrival the iterate before is the one they hold."""
+        moving = {id(p) for _, params, _ in work for p in params}
+        for p in self._all_params():
+            if id(p) not in moving and "x_prev" in self.state.get(p, ()):
+                self.state[p]["x_prev"].copy_(p)
+
+    def _apply(self, work: Work, arrival: Arrival) -> None:
+        self._rest(work)
+        super()._apply(work, arrival)
 
     def _points(self, params: list[Tensor]) -> list[list[Tensor]]:
         return [
