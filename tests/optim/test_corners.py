@@ -167,3 +167,9 @@ def test_what_arrives_is_used_before_its_history_is_forgotten() -> None:
             opt.step(arrival=Arrival(t, version, oldest=oldest if t == 5 else None))
         ends.append(flat(params))
     assert torch.equal(ends[0], ends[1])
+
+
+@pytest.mark.parametrize(("workers", "error"), [("many", TypeError), (-3, ValueError)])
+def test_a_groups_own_number_of_workers_is_checked(workers: object, error: type[Exception]) -> None:
+    with pytest.raises(error, match="Invalid workers value"):
+        DelayAdaptiveSGD([{"params": parameters(), "workers": workers}], lr=0.1)

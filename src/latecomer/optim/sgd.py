@@ -120,6 +120,11 @@ class DelayAdaptiveSGD(_SGD):
         options = {"workers": workers, **constants}
         super().__init__(params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
 
+    def _check_group(self, group: Group) -> None:
+        super()._check_group(group)
+        if group["workers"] is not None:
+            whole_number("workers", group["workers"], least=1)
+
     def _check_arrival(self, arrival: Arrival) -> None:
         if arrival.workers is not None:
             return
