@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -333,7 +332,7 @@ class Server:
                 p.grad = None
         if action == "flush":
             self._held = None
-        if zero or (not wanted and not _drops(opt, arrival)):
+        if zero or (not wanted and not opt.drops(arrival)):
             return "zero"
         return "applied" if wanted else "dropped"
 
@@ -389,9 +388,4 @@ class Server:
 
 def _is_finite(tensor: Tensor) -> bool:
     # A sum is one pass without a temporary; only where it is not finite does it take a closer look.
-    return math.isfinite(tensor.sum().item()) or bool(np.all(torch.isfinite(tensor).cpu().numpy()))
-
-
-def _drops(optimizer: AsyncOptimizer, arrival: Arrival) -> bool:
-    """Whether an arrival that the rule does not look at is left out altogether, rather than counted as zero."""
-    return optimizer.method == "delay-filtered" and not arrival.zero
+    return math.isfinite(tensor.sum().item()) or bool(torch.isfinite(tensor).all())

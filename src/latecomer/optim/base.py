@@ -344,6 +344,10 @@ class AsyncOptimizer(Optimizer):
         """
         return not arrival.zero
 
+    def drops(self, arrival: Arrival) -> bool:
+        """Whether the rule leaves this arrival out altogether, rather than counting its values as zero."""
+        return False
+
     # ---- what a worker has to do ----------------------------------------------------------------------------
 
     def query(self, out: Sequence[Sequence[Tensor]], worker: int | None = None) -> None:

@@ -194,9 +194,13 @@ class DelayFilteredSGD(_SGD):
             group["dropped"] += arrival.delay > group["threshold"]
         super()._apply([item for item in work if arrival.delay <= item[0]["threshold"]], arrival)
 
+    def drops(self, arrival: Arrival) -> bool:
+        """Whether the delay is beyond the threshold of every group."""
+        return not arrival.zero and all(arrival.delay > group["threshold"] for group in self.param_groups)
+
     def needs(self, arrival: Arrival) -> bool:
         """Whether the delay is within the threshold of any group."""
-        return super().needs(arrival) and any(arrival.delay <= group["threshold"] for group in self.param_groups)
+        return super().needs(arrival) and not self.drops(arrival)
 
     @property
     def dropped(self) -> int:
