@@ -1,7 +1,8 @@
-"""What the tests of the optimizers share: making a method and its twin, schedules, and running both side by side."""
+"""What tests share: making a method, its twin and a server, schedules, running two things side by side."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
+from latecomer import Server
 from latecomer.optim import METHODS, AsyncOptimizer
 from latecomer.optim.reference import TWINS, Twin
 
@@ -121,3 +123,28 @@ def delays_of(order: Sequence[int]) -> list[int]:
         delays.append(t - version.get(worker, 1))
         version[worker] = t + 1
     return delays
+
+
+# ---- servers of four numbers ----------------------------------------------------------------------------------------
+
+
+def server(name: str = "async-sgd", workers: int = 3, **options: Any) -> Server:
+    return Server(make(name, [torch.nn.Parameter(torch.ones(4, dtype=torch.float64))]), workers=workers, **options)
+
+
+def vector(value: float = 1.0) -> torch.Tensor:
+    return torch.full((4,), value, dtype=torch.float64)
+
+
+def everything(s: Server) -> dict[str, Any]:
+    return copy.deepcopy(s.state_dict())
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor):
+        return torch.equal(torch.nan_to_num(a), torch.nan_to_num(b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    return bool(a == b)

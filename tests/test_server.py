@@ -3,44 +3,20 @@
 from __future__ import annotations
 
 import copy
-import io
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from latecomer import Server
 from latecomer.optim import AsyncSGD, OrderedMomentum
 from latecomer.policy import Async, Policy, Ticket, Verdict
 from latecomer.seeds import sample_seeds
-from support import NAMES, make
-
-
-def server(name: str = "async-sgd", workers: int = 3, **options: Any) -> Server:
-    return Server(make(name, [torch.nn.Parameter(torch.ones(4, dtype=torch.float64))]), workers=workers, **options)
-
-
-def vector(value: float = 1.0) -> torch.Tensor:
-    return torch.full((4,), value, dtype=torch.float64)
-
-
-def everything(s: Server) -> dict[str, Any]:
-    return copy.deepcopy(s.state_dict())
-
-
-def same(a: Any, b: Any) -> bool:
-    if isinstance(a, torch.Tensor):
-        return torch.equal(torch.nan_to_num(a), torch.nan_to_num(b))
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
-    if isinstance(a, (list, tuple)):
-        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
-    return bool(a == b)
+from latecomer.trace import STATUSES
+from support import NAMES, everything, make, same, server, vector
 
 
 def test_tickets_versions_and_delays() -> None:
@@ -179,8 +155,19 @@ def test_a_lost_ticket_is_issued_again_as_it_was() -> None:
     fresh = s.issue(1)
     assert fresh.number == 3
     s.receive(again, vector())
-    assert s.trace().header.strict is False
-    assert s.trace().worker.tolist() == [0, 0]
+    trace = s.trace()
+    assert trace.header.strict is False
+    assert trace.worker.tolist() == [0, 0]
+    assert trace.columns["ticket"].tolist() == [0, 1, 2, 1, 3]
+    assert trace.columns["worker"].tolist() == [0, 1, 2, 0, 1]
+    assert [STATUSES[code] if code >= 0 else "" for code in trace.columns["status"]] == [
+        "applied",
+        "lost",
+        "",
+        "zero",
+        "",
+    ]
+    assert trace.in_flight.tolist() == [2, 2]  # the lost one is still out
 
 
 def test_who_joins_later_starts_with_weight_zero_and_who_leaves_loses_nothing() -> None:
@@ -276,88 +263,11 @@ def test_cancelling() -> None:
     assert [t.number for t in s.in_flight] == []
     trace = s.trace()
     assert trace.columns["status"].tolist() == [0, 4, 4, 0]
+    assert trace.columns["ended"].tolist() == [-1, 2, 2, -1]
+    assert trace.in_flight.tolist() == [2, 2]
     with pytest.raises(ValueError, match="called off already"):
         s.receive(tickets[1], vector())
     assert s.issue(1).version == 3
-
-
-# ---- anything, in any order -----------------------------------------------------------------------------------------
-
-
-class AnyOrder(RuleBasedStateMachine):
-    """Issue, receive, lose, cancel, join and leave in any order: the books always balance."""
-
-    @initialize(name=st.sampled_from(NAMES), workers=st.integers(1, 4))
-    def start(self, name: str, workers: int) -> None:
-        self.name = name
-        self.server = server(name, workers)
-        self.out: dict[int, Ticket] = {}
-        self.received: set[int] = set()
-        self.events = 0
-
-    def _free(self) -> list[int]:
-        return sorted(set(self.server._busy) - set(self.out))
-
-    @precondition(lambda self: self._free())
-    @rule(data=st.data())
-    def issue(self, data: st.DataObject) -> None:
-        worker = data.draw(st.sampled_from(self._free()))
-        ticket = self.server.issue(worker)
-        assert ticket.number not in self.received
-        self.out[worker] = ticket
-
-    @precondition(lambda self: self.out)
-    @rule(data=st.data(), bad=st.booleans())
-    def receive(self, data: st.DataObject, bad: bool) -> None:
-        worker = data.draw(st.sampled_from(sorted(self.out)))
-        ticket = self.out.pop(worker)
-        outcome = self.server.receive(ticket, vector(math.nan if bad else 0.1))
-        assert outcome.arrival == len(self.received) + 1
-        self.received.add(ticket.number)
-
-    @precondition(lambda self: self.out)
-    @rule(data=st.data(), how=st.sampled_from(["lose", "cancel"]))
-    def call_off(self, data: st.DataObject, how: str) -> None:
-        worker = data.draw(st.sampled_from(sorted(self.out)))
-        ticket = self.out.pop(worker)
-        getattr(self.server, how)(ticket)
-        if how == "cancel":
-            self.received.discard(ticket.number)
-
-    @rule()
-    def join(self) -> None:
-        self.server.join()
-
-    @precondition(lambda self: self.server.workers > 1)
-    @rule(data=st.data())
-    def leave(self, data: st.DataObject) -> None:
-        worker = data.draw(st.sampled_from(sorted(self.server._busy)))
-        self.out.pop(worker, None)
-        self.server.leave(worker)
-
-    @rule()
-    def save_and_resume(self) -> None:
-        file = io.BytesIO()
-        torch.save(self.server.state_dict(), file)
-        file.seek(0)
-        resumed = server(self.name, 1)
-        resumed.load_state_dict(torch.load(file, weights_only=True))
-        assert same(resumed.state_dict(), self.server.state_dict())
-        self.server = resumed
-
-    @invariant()
-    def balanced(self) -> None:
-        s = self.server
-        assert s.arrivals == s.optimizer.t == len(self.received)
-        assert {t.number for t in self.out.values()} <= {t.number for t in s.in_flight}
-        assert len(s._slots) == len(s.in_flight)
-        if s._record.tickets:
-            trace = s.trace()  # checks every rule
-            assert set(np.flatnonzero(trace.columns["arrival"]).tolist()) == self.received
-
-
-TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=120, stateful_step_count=40)
 
 
 @pytest.mark.parametrize("name", NAMES)

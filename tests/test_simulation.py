@@ -212,15 +212,6 @@ def test_bad_runs(arguments: dict[str, Any], message: str) -> None:
         lc.simulate(given.pop("problem"), given.pop("method"), trace, **given)
 
 
-def test_a_trace_in_which_tickets_changed_hands_is_refused() -> None:
-    x = torch.nn.Parameter(torch.full((10,), 5.0, dtype=torch.float64))
-    server = lc.Server(lc.optim.AsyncSGD([x], lr=0.1), workers=2)
-    server.lose(server.issue(0))
-    server.receive(server.issue(1), torch.zeros(10, dtype=torch.float64))
-    with pytest.raises(ValueError, match="tickets that were lost or called off"):
-        lc.simulate(Quadratic(), "async-sgd", server.trace(), lr=0.1)
-
-
 def test_a_trace_whose_samples_are_not_its_seeds_is_refused() -> None:
     trace = lc.delays.Constant(workers=2).trace(steps=20, seed=0)
     forged = lc.Trace(trace.header, {**trace.columns, "sample": trace.columns["sample"] + np.uint64(1)})

@@ -79,8 +79,8 @@ class Make:
     """File to write (Parquet)."""
     model: Literal["data-dependent", "uniform", "constant", "worker-speeds", "sample-cost"] = "data-dependent"
     """Who finishes when."""
-    workers: int = 7
-    """Number of workers."""
+    workers: int | None = None
+    """Number of workers; 7, or as many as durations are given."""
     steps: int = 3750
     """Number of arrivals."""
     seed: int = 0
@@ -104,19 +104,22 @@ class Make:
         options: dict[str, Any] = {"exact": self.exact, "dependent": self.dependent}
         if self.durations and self.model != "worker-speeds":
             raise ValueError(f"durations belong to --model worker-speeds, not to {self.model}")
+        workers = self.workers if self.workers is not None else len(self.durations) or 7
+        if self.durations and workers != len(self.durations):
+            raise ValueError(f"{len(self.durations)} durations are given for {workers} workers: leave --workers out")
         model: delays.DelayModel
         match self.model:
             case "data-dependent":
-                model = delays.DataDependent(self.workers, share, **options)
+                model = delays.DataDependent(workers, share, **options)
             case "uniform":
-                model = delays.Uniform(self.workers, share, **options)
+                model = delays.Uniform(workers, share, **options)
             case "constant":
-                model = delays.Constant(self.workers, share)
+                model = delays.Constant(workers, share)
             case "worker-speeds":
-                durations = self.durations or tuple(float(i + 1) for i in range(self.workers))
+                durations = self.durations or tuple(float(i + 1) for i in range(workers))
                 model = delays.WorkerSpeeds(durations, self.noise, slow_share=share)
             case "sample-cost":
-                model = delays.SampleCost(self.workers, self.costs, share, dependent=self.dependent)
+                model = delays.SampleCost(workers, self.costs, share, dependent=self.dependent)
         _writable(self.out.parent)
         trace = model.trace(self.steps, self.seed)
         trace.save(self.out)

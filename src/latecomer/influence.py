@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .optim import METHODS, OrderedMomentum
+from .optim import METHODS
 from .trace import Trace
 
 __all__ = ["influence", "influence_by_group"]
@@ -28,14 +28,15 @@ def influence(trace: Trace, method: str, options: Mapping[str, Any] | None = Non
         >>> influence(trace, "ordered-momentum", {"beta": 0.5}).tolist()
         [1.0, 0.0, 0.0, 0.25, 0.25]
     """
-    known = {"beta": 0.1, "workers": trace.header.workers, **(options or {})}
-    if known["workers"] is None:
-        known["workers"] = trace.header.workers
-    longest = int(trace.delay.max())
-    table = np.array([METHODS[method].influence(delay=delay, **known) for delay in range(longest + 1)])
-    weight: NDArray[np.float64] = table[trace.delay]
+    rule, known = METHODS[method], {"beta": 0.1, "workers": None, **(options or {})}
+    weight = np.zeros(len(trace))
+    for workers in np.unique(trace.workers):
+        now = trace.workers == workers
+        options_now = {**known, "workers": known["workers"] or int(workers)}
+        table = [rule.influence(delay=delay, **options_now) for delay in range(int(trace.delay[now].max()) + 1)]
+        weight[now] = np.array(table)[trace.delay[now]]
     weight[trace.status != "applied"] = 0.0
-    if issubclass(METHODS[method].optimizer, OrderedMomentum):  # Algorithm 1 counts version 1 once
+    if rule.optimizer.first_version_once:
         weight[(trace.version == 1) & (trace.arrival > 1)] = 0.0
     return weight
 

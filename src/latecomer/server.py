@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .optim import Arrival, AsyncOptimizer
@@ -22,6 +24,7 @@ __all__ = ["Outcome", "Server"]
 
 Contribution = Tensor | Sequence[Tensor]
 Slot = list[list[Tensor]]
+_BLOCK = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ class Server:
         self._free: list[Slot] = []
         self._held: tuple[list[Tensor], float] | None = None
         self._record = Record(count, self.seed, self.policy.name, tuple(groups), clock)
-        self._samples: list[int] = []
+        self._samples: tuple[int, NDArray[np.uint64]] | None = None  # the block that the next tickets are in
         self._now = 0.0 if clock == "virtual" else -math.inf
         if clock not in ("none", "virtual", "real"):
             raise ValueError(f"Invalid clock value: {clock!r} (expected 'none', 'virtual' or 'real')")
@@ -121,18 +124,25 @@ class Server:
         """Tickets handed out and not yet returned, oldest first."""
         return list(self._flying.values())
 
+    def find(self, number: int) -> Ticket | None:
+        """Return the ticket of this number if a worker has it now."""
+        return None if number in self._lost else self._flying.get(number)
+
+    def holds(self, worker: int) -> Ticket | None:
+        """Return the ticket a worker has now."""
+        number = self._busy.get(worker)
+        return None if number is None else self._flying[number]
+
     def join(self) -> int:
         """Seat another worker and return its number.
 
         Once arrivals have been counted its first ticket weighs nothing, as at the start: it goes on from an iterate
         that another worker may also hold, and no version may count twice.
         """
-        worker = self._record.seats
-        self._record.seats += 1
+        worker = self._record.join(self.arrivals)
         self._busy[worker] = None
         if self.arrivals:
             self._joined.add(worker)
-            self._record.strict = False
         return worker
 
     def leave(self, worker: int) -> None:
@@ -141,7 +151,8 @@ class Server:
         if number is not None:
             self.lose(self._flying[number])
         del self._busy[worker]
-        self._record.strict = False
+        self._joined.discard(worker)
+        self._record.leave(worker, self.arrivals)
 
     def _seat(self, worker: int) -> int | None:
         if worker not in self._busy:
@@ -151,14 +162,15 @@ class Server:
     # ---- tickets ------------------------------------------------------------------------------------------------
 
     def issue(self, worker: int, *, at: float = math.nan) -> Ticket:
-        """Give a worker its next ticket: one that was lost, with the iterate it had, or a new one."""
+        """Give a worker its next ticket: the oldest that was lost, with the iterate it had, or a new one."""
         number = self._seat(worker)
         if number is not None:
             raise ValueError(f"Worker {worker} has ticket {number} already: it must return it, or lose it, first")
         at = self._checked_time(at)
         if self._lost:
-            number = self._lost.pop(0)
-            ticket = self._flying[number] = replace(self._flying[number], worker=worker)
+            number = min(self._lost)
+            self._lost.remove(number)
+            ticket = self._flying[number] = replace(self._flying[number], worker=worker, seen=self.arrivals)
         else:
             number = self._record.tickets
             zero = worker in self._joined
@@ -182,14 +194,13 @@ class Server:
         self._known(ticket)
         self._busy[ticket.worker] = None
         self._lost.append(ticket.number)
-        self._record.strict = False
+        self._record.ended(ticket, "lost", self.arrivals)
 
     def cancel(self, ticket: Ticket) -> None:
         """Call a job off: it will never arrive, and its worker is free."""
         self._known(ticket)
-        self._record.became(ticket, "cancelled")
+        self._record.ended(ticket, "cancelled", self.arrivals)
         self._forget(ticket)
-        self._record.strict = False
 
     def _known(self, ticket: Ticket) -> None:
         if not isinstance(ticket, Ticket):
@@ -211,9 +222,10 @@ class Server:
         return [[torch.empty_like(p, requires_grad=False) for p in self._params] for _ in range(self.optimizer.points)]
 
     def _sample(self, number: int) -> int:
-        while number >= len(self._samples):
-            self._samples.extend(sample_seeds(self.seed, 4096, first=len(self._samples)).tolist())
-        return self._samples[number]
+        block, place = divmod(number, _BLOCK)
+        if self._samples is None or self._samples[0] != block:
+            self._samples = block, sample_seeds(self.seed, _BLOCK, first=block * _BLOCK)
+        return int(self._samples[1][place])
 
     # ---- arrivals -----------------------------------------------------------------------------------------------
 
@@ -269,7 +281,7 @@ class Server:
         self.arrivals += 1
         self.non_finite += broken
         self._now = self._now if math.isnan(at) else at
-        self._record.arrived(ticket, status, self.arrivals, group, at)
+        self._record.arrived(ticket, status, self.arrivals, opt.t if opt.version > version else 0, group, at)
         self._forget(ticket)
         cancelled: tuple[Ticket, ...] = ()
         if self._may_cancel:

@@ -24,6 +24,7 @@ from .optim import METHODS
 from .optim.checks import whole_number
 from .policy import Async, Policy, Ticket
 from .problems.base import Problem
+from .replay import Replay
 from .server import Server
 from .trace import Trace
 
@@ -93,29 +94,20 @@ class _Simulation:
         self.optimizer = METHODS[self.method]([self.flat.x], **self.options)
         self.server = Server(
             self.optimizer,
-            workers=int((self.trace.columns["seen"] == 0).sum()),
+            workers=header.workers - len(header.joined),
             policy=self.policy,
             seed=header.seed,
             groups=header.groups,
             clock=header.clock,
         )
         self.grads = [torch.zeros_like(self.flat.x, requires_grad=False) for _ in range(self.optimizer.points)]
-        columns = self.trace.columns
-        self.first = columns["seen"].searchsorted(range(len(self.trace) + 1)).tolist()
-        self.first.append(len(columns["seen"]))
-        self.flying: dict[int, Ticket] = {}
-        self.planned = {name: columns[name].tolist() for name in ("worker", "version", "sample", "start")}
-        self.arriving = {name: getattr(self.trace, name).tolist() for name in ("ticket", "group", "end")}
+        self.replay = Replay(self.server, self.trace)
 
     def advance(self) -> None:
-        """Issue what was issued before the next arrival, and receive it."""
-        self._issue(self.t)
-        index = self.t
-        number, group = self.arriving["ticket"][index], self.arriving["group"][index]
-        ticket = self.flying.pop(number)
-        outcome = self.server.receive(
-            ticket, lambda: self._contribution(ticket, group), group=group, at=self.arriving["end"][index]
-        )
+        """Do what happened before the next arrival, and receive it."""
+        ticket = self.replay.next()
+        group, at = self._of_arrival("group"), self._of_arrival("end")
+        outcome = self.server.receive(ticket, lambda: self._contribution(ticket, group), group=group, at=at)
         self.t += 1
         if outcome.status == "applied":
             self.bad_in_a_row = 0
@@ -124,16 +116,9 @@ class _Simulation:
             if self.bad_in_a_row >= PATIENCE or not bool(torch.isfinite(self.flat.x).all()):
                 self.diverged_at = self.t
 
-    def _issue(self, seen: int) -> None:
-        for number in range(self.first[seen], self.first[seen + 1]):
-            ticket = self.server.issue(self.planned["worker"][number], at=self.planned["start"][number])
-            expected = (number, self.planned["version"][number], self.planned["sample"][number])
-            if (ticket.number, ticket.version, ticket.sample) != expected:
-                raise ValueError(
-                    f"The trace does not fit its policy: ticket {number} should start from version {expected[1]} with "
-                    f"sample {expected[2]}, the server issued {ticket}"
-                )
-            self.flying[number] = ticket
+    def _of_arrival(self, name: str) -> Any:
+        """Look a column up for the next arrival, without a sorted copy of it."""
+        return self.trace.columns[name][self.trace.rows[self.t]].item()
 
     def _contribution(self, ticket: Ticket, group: int) -> Tensor:
         """Compute the gradient now, at the point that was stored when the ticket went out."""
@@ -156,7 +141,7 @@ class _Simulation:
         with torch.no_grad():
             metrics = self.problem.evaluate(module)
         module.train()
-        time = self.arriving["end"][self.t - 1] if self.t else 0.0
+        time = self.trace.columns["end"][self.trace.rows[self.t - 1]].item() if self.t else 0.0
         self.rows.append({"update": self.optimizer.t, "time": time, **metrics})
         loss = metrics.get("loss", 0.0)
         if self.diverged_at is None and not (math.isfinite(loss) and bool(torch.isfinite(self.flat.x).all())):
@@ -194,7 +179,7 @@ class _Simulation:
         if run != self.fingerprint():
             raise ValueError(f"{path} is the checkpoint of another run: choose another path, or remove it")
         self.server.load_state_dict(state["server"])
-        self.flying = {ticket.number: ticket for ticket in self.server.in_flight}
+        self.replay = Replay(self.server, self.trace)
         self.t, self.rows = state["t"], state["rows"]
         self.diverged_at, self.bad_in_a_row = state["diverged_at"], state["bad_in_a_row"]
         for name, buffer in self.flat.module.named_buffers():
@@ -202,8 +187,7 @@ class _Simulation:
 
     def result(self) -> Run:
         """Return what there is."""
-        if self.t == 0:  # given up before anything arrived
-            self._issue(0)
+        self.replay.fill_gap()  # what went out after the last arrival is in the record too
         chosen = self.optimizer.output_parameters()[0]
         output = {name: value.clone() for name, value in self.flat.at(chosen).state_dict().items()}
         return Run(
@@ -263,11 +247,6 @@ def simulate(
     policy = copy.deepcopy(policy) if policy is not None else Async()  # its counters belong to one run
     if trace.header.policy != policy.name:
         raise ValueError(f"The trace was made with policy {trace.header.policy!r}, not {policy.name!r}: pass that one")
-    if not trace.header.strict:
-        raise ValueError(
-            "This trace has workers that joined, left or paused, or tickets that were lost or called off: "
-            "simulate replays schedules in which every worker goes on at once"
-        )
     if int(trace.columns["group"].max()) >= problem.groups:
         raise ValueError(f"The trace has {len(trace.header.groups)} groups, the problem {problem.groups}")
     steps = len(trace)

@@ -138,6 +138,7 @@ def async_trace(
         "worker": np.concatenate([np.arange(workers), worker[:-1]]),
         "seen": np.concatenate([np.zeros(workers, dtype=np.int64), t[:-1]]),
         "arrival": np.zeros(n, dtype=np.int64),
+        "ended": np.full(n, -1, dtype=np.int64),
         "group": np.full(n, -1, dtype=np.int16),
         "sample": sample_seeds(seed, n),
         "start": np.full(n, np.nan),
@@ -146,6 +147,7 @@ def async_trace(
     }
     columns["version"] = columns["seen"] + 1
     columns["arrival"][ticket] = t
+    columns["update"] = columns["arrival"]
     columns["status"][ticket] = 0
     columns["group"][ticket] = group
     if end is not None:

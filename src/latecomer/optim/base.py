@@ -93,6 +93,8 @@ class AsyncOptimizer(Optimizer):
     """Name of the rule in `latecomer.optim.METHODS`."""
     points: ClassVar[int] = 1
     """At how many points a worker evaluates its sample: 2 for the rules that need g'."""
+    first_version_once: ClassVar[bool] = False
+    """Whether late gradients of version 1 count as zero, as in Algorithm 1."""
     ranges: ClassVar[Mapping[str, Range]] = {"lr": AT_LEAST_ZERO, "weight_decay": AT_LEAST_ZERO}
     """What each numeric hyper-parameter of a param group may be."""
 

@@ -117,6 +117,7 @@ class OrderedMomentum(VersionIndexed, _MomentumRule):
 
     method = "ordered-momentum"
     identity = ("method", "catch_up")
+    first_version_once = True
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..optim.checks import whole_number
+from ..seeds import picks
 from .base import Problem, scores
 from .networks import cnn, mlp, seeded
 
@@ -78,8 +79,7 @@ class Digits(Problem):
     def batch(self, sample: int, group: int) -> tuple[Tensor, Tensor]:
         """Return images and labels of one batch."""
         pool = self._pools[group]
-        drawn = np.random.Generator(np.random.PCG64(sample)).integers(len(pool), size=self.batch_size)
-        picked = torch.from_numpy(pool[drawn])
+        picked = torch.from_numpy(pool[picks(sample, self.batch_size, len(pool))])
         return self._images[picked], self._labels[picked]
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:

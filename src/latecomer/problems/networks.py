@@ -66,5 +66,5 @@ def mlp(inputs: int = 64, hidden: int = 32, classes: int = 10, cubic: bool = Tru
 def seeded(build: object, seed: int) -> nn.Sequential:
     """Build a network with the initialisation of this seed, leaving torch's own random stream as it was."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         return build()  # type: ignore[operator,no-any-return]

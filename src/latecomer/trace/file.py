@@ -18,9 +18,9 @@ from .schema import COLUMNS, NULLS, STATUSES, Header, TraceError
 
 __all__ = ["read", "write"]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _KEY = b"latecomer.trace"
-_LARGEST_HEADER = 1 << 20
+_LARGEST_HEADER = 1 << 26  # joins and leaves are listed in it
 
 
 def write(header: Header, columns: Mapping[str, NDArray[Any]], path: Path) -> Path:
@@ -50,7 +50,7 @@ def read(path: Path) -> tuple[Header, dict[str, NDArray[Any]]]:
         if path.stat().st_size == 0:
             raise TraceError(f"{path} is empty")
         file = pq.ParquetFile(path)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:
         raise TraceError(f"{path} is not a trace: it is truncated, or no Parquet file at all") from error
     except OSError as error:
         if error.errno is None:  # Arrow's own way of saying that it makes no sense
@@ -66,7 +66,7 @@ def read(path: Path) -> tuple[Header, dict[str, NDArray[Any]]]:
                 raise TraceError(f"{path} has a trace's header but lacks the columns {', '.join(missing)}")
             table = file.read(columns=list(COLUMNS))
             return header, {name: _column(table[name], name, path) for name in COLUMNS}
-        except (pa.ArrowException, OSError, MemoryError, OverflowError) as error:
+        except (pa.ArrowException, UnicodeDecodeError, OSError, MemoryError, OverflowError) as error:
             raise TraceError(f"{path} is damaged: its data cannot be read") from error
 
 
@@ -79,7 +79,8 @@ def _header(metadata: Mapping[bytes, bytes] | None, path: Path) -> Header:
         schema = values.pop("schema")
         if schema != SCHEMA_VERSION:
             raise TraceError(f"{path} has trace schema {schema!r}; this version of Latecomer reads {SCHEMA_VERSION}")
-        header = Header(**{**values, "groups": tuple(values["groups"])})
+        joined, left = (tuple((at, seat) for at, seat in values[name]) for name in ("joined", "left"))
+        header = Header(**{**values, "groups": tuple(values["groups"]), "joined": joined, "left": left})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         if isinstance(error, TraceError):
             raise
@@ -92,6 +93,8 @@ def _header(metadata: Mapping[bytes, bytes] | None, path: Path) -> Header:
         "model": isinstance(header.model, str),
         "clock": header.clock in ("none", "virtual", "real"),
         "strict": isinstance(header.strict, bool),
+        "joined": all(type(number) is int for event in header.joined for number in event),
+        "left": all(type(number) is int for event in header.left for number in event),
         "versions": isinstance(header.versions, dict),
     }
     bad = [name for name, fine in fits.items() if not fine]

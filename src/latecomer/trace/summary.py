@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from .schema import STATUSES
+
 if TYPE_CHECKING:
     from .table import Trace
 
@@ -33,7 +35,7 @@ def describe(trace: Trace) -> str:
     """
     header = trace.header
     lines = [
-        f"{len(trace):,} arrivals of {len(trace.columns['ticket']):,} tickets, {header.workers:,} workers, "
+        f"{len(trace):,} arrivals of {int(trace.columns['ticket'].max()) + 1:,} tickets, {header.workers:,} workers, "
         f"policy {header.policy}, seed {header.seed}",
         header.model or "recorded",
     ]
@@ -41,9 +43,15 @@ def describe(trace: Trace) -> str:
         return "\n".join([*lines, "nothing has arrived"])
     out = trace.in_flight
     lines.append(f"in flight besides the arriving one: {out.mean():.2f} on average, at most {out.max():,}")
-    counts = {word: int((trace.status == word).sum()) for word in np.unique(trace.status)}
+    codes = trace.columns["status"]
+    counts = {word: int((codes == code).sum()) for code, word in enumerate(STATUSES) if (codes == code).any()}
     if set(counts) != {"applied"}:
         lines.append("became: " + ", ".join(f"{word} {count:,}" for word, count in counts.items()))
+    if header.joined or header.left:
+        lines.append(
+            f"{len(header.joined):,} joined and {len(header.left):,} left during the run: "
+            f"{trace.workers.min():,} to {trace.workers.max():,} workers"
+        )
     if header.clock != "none":
         seconds = float(trace.end.max() - np.nanmin(trace.columns["start"]))
         rate = len(trace) / seconds if seconds else np.inf

@@ -27,8 +27,9 @@ __all__ = ["Trace"]
 class Trace:
     """The table of all tickets of a run.
 
-    The properties `arrival`, `ticket`, `worker`, `version`, `delay`, `group`, `sample`, `start`, `end` and `status`
-    have one entry an arrival, in order of arrival; `columns` has one row a ticket, arrived or not.
+    The properties `arrival`, `ticket`, `worker`, `version`, `update`, `delay`, `group`, `sample`, `start`, `end` and
+    `status` have one entry an arrival, in order of arrival; `columns` has one row a ticket, arrived or not, and another
+    one each time a lost ticket is issued again.
 
     Examples:
         >>> import latecomer as lc
@@ -90,16 +91,14 @@ class Trace:
     @cached_property
     def delay(self) -> NDArray[np.int64]:
         """Updates since that iterate. Under policies that hold or drop not every arrival is an update."""
-        delay: NDArray[np.int64] = self.updates_before + 1 - self.version
+        made = np.cumsum(self.update > 0)
+        delay: NDArray[np.int64] = np.concatenate([[0], made[:-1]]) + 1 - self.version
         return delay
 
     @cached_property
-    def updates_before(self) -> NDArray[np.int64]:
-        """How many updates had been made when each arrival came in."""
-        if self.header.policy == "async":
-            return self.arrival - 1
-        made = np.isin(self.status, ("applied", "zero"))
-        return np.concatenate([[0], np.cumsum(made)[:-1]]).astype(np.int64)
+    def update(self) -> NDArray[np.int64]:
+        """Which update it made, 0 if none."""
+        return self._arrived("update")
 
     @cached_property
     def group(self) -> NDArray[np.int16]:
@@ -130,8 +129,19 @@ class Trace:
     @cached_property
     def in_flight(self) -> NDArray[np.int64]:
         """How many other tickets were out when each arrival came in: the size of the paper's T(t)."""
-        issued = np.cumsum(np.bincount(self.columns["seen"], minlength=len(self) + 1))[: len(self)]
-        return issued - self.arrival
+        c, steps = self.columns, len(self)
+        fresh = np.diff(np.maximum.accumulate(c["ticket"]), prepend=-1) > 0  # one that was lost is still out
+        called_off = c["status"] == STATUSES.index("cancelled")
+        return _counted(c["seen"][fresh], steps) - _counted(c["ended"][called_off], steps) - self.arrival
+
+    @cached_property
+    def workers(self) -> NDArray[np.int64]:
+        """How many workers there were when each arrival came in, the paper's M."""
+        first, steps = self.header.workers - len(self.header.joined), len(self)
+        joined, left = (
+            np.array([at for at, _ in who], dtype=np.int64) for who in (self.header.joined, self.header.left)
+        )
+        return first + _counted(joined, steps) - _counted(left, steps)
 
     # ---- the same schedule -------------------------------------------------------------------------------------
 
@@ -148,15 +158,21 @@ class Trace:
         keep = self.columns["seen"] < steps
         columns = {name: column[keep].copy() for name, column in self.columns.items()}
         late = columns["arrival"] > steps
+        late |= columns["ended"] >= steps
         for name, null in {**NULLS, "end": np.nan}.items():
             columns[name][late] = null
-        return Trace(self.header, columns)
+        joined, left = (
+            tuple(event for event in who if event[0] < steps) for who in (self.header.joined, self.header.left)
+        )
+        workers = self.header.workers - len(self.header.joined) + len(joined)
+        return Trace(replace(self.header, workers=workers, joined=joined, left=left), columns)
 
     @cached_property
     def digest(self) -> str:
         """Fingerprint of schedule and samples: equal for traces that give equal runs."""
-        sha = hashlib.sha256(f"{self.header.policy} {self.header.workers}".encode())
-        for name in ("ticket", "worker", "seen", "version", "arrival", "group", "sample", "status"):
+        h = self.header
+        sha = hashlib.sha256(f"{h.policy} {h.workers} {h.joined} {h.left}".encode())
+        for name in sorted(COLUMNS.keys() - {"start", "end"}):
             sha.update(self.columns[name].tobytes())
         return sha.hexdigest()
 
@@ -201,3 +217,8 @@ class Trace:
             return cls(header, columns)
         except TraceError as error:
             raise TraceError(f"{path}: {error}") from None
+
+
+def _counted(times: NDArray[np.int64], steps: int) -> NDArray[np.int64]:
+    """Say for each of the arrivals 1 to ``steps`` how many of these times, in arrivals counted, came before it."""
+    return np.cumsum(np.bincount(times, minlength=steps + 1))[:steps]
