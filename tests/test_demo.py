@@ -18,9 +18,9 @@ import torch
 import latecomer as lc
 from latecomer import demo
 from latecomer.cli import main
-from latecomer.influence import influence, influence_by_group
 from latecomer.optim import METHODS
 from latecomer.report import rows
+from latecomer.theory.influence import influence, influence_by_group
 
 SMALL = ["demo", "--steps", "60", "--seeds", "2", "--processes", "1", "--out"]
 

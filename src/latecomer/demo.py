@@ -12,10 +12,10 @@ import polars as pl
 import torch
 
 from .delays import DataDependent
-from .influence import influence_by_group
 from .optim.checks import whole_number
 from .problems import Digits
 from .simulation import simulate
+from .theory.influence import influence_by_group
 from .trace import Trace
 
 __all__ = ["METHOD_OPTIONS", "Result", "make_trace", "problem", "run_all"]
@@ -24,13 +24,13 @@ WORKERS, SLOW_SHARE, BETA = 7, 0.1, 0.1
 
 # Each at the learning rate of benchmarks/demo_rates.py, which looks at other seeds than the demo.
 METHOD_OPTIONS: dict[str, dict[str, Any]] = {
-    "async-sgd": {"lr": 0.1},
+    "async-sgd": {"lr": 0.05},
     "delay-adaptive": {"lr": 0.1},
     "delay-filtered": {"lr": 0.1, "threshold": 2 * WORKERS},
-    "momentum": {"lr": 0.05, "beta": BETA},
+    "momentum": {"lr": 0.1, "beta": BETA},
     "mu2": {"lr": 0.05, "beta": BETA, "gamma": 0.1},
     "ordered-momentum": {"lr": 0.1, "beta": BETA},
-    "catch-up": {"lr": 0.05, "beta": BETA},
+    "catch-up": {"lr": 0.1, "beta": BETA},
     "ordered-mu2": {"lr": 0.05, "beta": BETA, "gamma": 0.1},
 }
 

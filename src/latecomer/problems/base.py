@@ -21,6 +21,7 @@ class Problem(ABC):
     Attributes:
         name: For people and tables.
         groups: How many groups there are; group 0 is the fast one.
+        shares: Share of each group in the data, where it is known.
 
     Examples:
         >>> import torch, latecomer as lc
@@ -42,6 +43,7 @@ class Problem(ABC):
 
     name: str
     groups: int = 1
+    shares: tuple[float, ...] = ()
 
     def __repr__(self) -> str:
         simple = (bool, int, float, str, tuple)
@@ -68,6 +70,13 @@ class Problem(ABC):
         """Write the gradient at the flat parameters ``x`` into ``out`` and return True, where there is a formula.
 
         The default returns False: then `loss` and backward do it.
+        """
+        return False
+
+    def expected_gradient(self, x: Tensor, out: Tensor) -> bool:
+        """Write the gradient of the whole objective at ``x`` into ``out`` and return True, where it can be had exactly.
+
+        The default returns False: then `latecomer.theory` averages over samples.
         """
         return False
 

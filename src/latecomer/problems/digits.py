@@ -29,7 +29,39 @@ def _load() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     return images, data.target.astype(np.int64)
 
 
-class Digits(Problem):
+class DigitImages(Problem):
+    """The digits' images, which of them are slow, and batches of them; what is trained on them is a subclass's to say.
+
+    Args:
+        slow_class: Which digit is slow.
+        batch_size: Images a batch.
+    """
+
+    groups = 2
+    shares = (0.9, 0.1)
+
+    def __init__(self, slow_class: int, batch_size: int) -> None:
+        if whole_number("slow_class", slow_class) > 9:
+            raise ValueError(f"Invalid slow_class value: {slow_class} (expected a digit)")
+        self.slow_class, self.batch_size = slow_class, whole_number("batch_size", batch_size, least=1)
+        images, labels = _load()
+        test = np.arange(len(labels)) % _TEST_SHARE == 0
+        self._images, self._labels = torch.from_numpy(images[~test]), torch.from_numpy(labels[~test])
+        self._test_images, self._test_labels = torch.from_numpy(images[test]), labels[test]
+        slow = labels[~test] == slow_class
+        self._pools = (np.flatnonzero(~slow), np.flatnonzero(slow))
+
+    def picked(self, sample: int, group: int) -> Tensor:
+        """Return which training images a batch consists of."""
+        pool = self._pools[group]
+        return torch.from_numpy(pool[picks(sample, self.batch_size, len(pool))])
+
+    def test_scores(self, guesses: NDArray[np.int64]) -> dict[str, float]:
+        """Return accuracy and F1 of guesses for the test images."""
+        return scores(self._test_labels, guesses, 10, {self.slow_class})
+
+
+class Digits(DigitImages):
     """Classify 8x8 digits; samples of one class are slow.
 
     A batch is all slow or all fast, as in the paper: on MNIST all nines, or none.
@@ -48,21 +80,12 @@ class Digits(Problem):
     """
 
     name = "digits"
-    groups = 2
 
     def __init__(self, network: str = "cnn", cubic: bool = True, slow_class: int = 9, batch_size: int = 16) -> None:
+        super().__init__(slow_class, batch_size)
         if network not in ("cnn", "mlp"):
             raise ValueError(f"Invalid network value: {network!r} (expected 'cnn' or 'mlp')")
-        if whole_number("slow_class", slow_class) > 9:
-            raise ValueError(f"Invalid slow_class value: {slow_class} (expected a digit)")
-        self.network, self.cubic, self.slow_class = network, bool(cubic), slow_class
-        self.batch_size = whole_number("batch_size", batch_size, least=1)
-        images, labels = _load()
-        test = np.arange(len(labels)) % _TEST_SHARE == 0
-        self._images, self._labels = torch.from_numpy(images[~test]), torch.from_numpy(labels[~test])
-        self._test_images, self._test_labels = torch.from_numpy(images[test]), labels[test]
-        slow = labels[~test] == slow_class
-        self._pools = (np.flatnonzero(~slow), np.flatnonzero(slow))
+        self.network, self.cubic = network, bool(cubic)
 
     def __repr__(self) -> str:
         return (
@@ -78,8 +101,7 @@ class Digits(Problem):
 
     def batch(self, sample: int, group: int) -> tuple[Tensor, Tensor]:
         """Return images and labels of one batch."""
-        pool = self._pools[group]
-        picked = torch.from_numpy(pool[picks(sample, self.batch_size, len(pool))])
+        picked = self.picked(sample, group)
         return self._images[picked], self._labels[picked]
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
@@ -92,4 +114,4 @@ class Digits(Problem):
         logits = model(self._test_images)
         loss = nn.functional.cross_entropy(logits, torch.from_numpy(self._test_labels))
         guesses = logits.argmax(1).numpy()
-        return {"loss": float(loss), **scores(self._test_labels, guesses, 10, {self.slow_class})}
+        return {"loss": float(loss), **self.test_scores(guesses)}

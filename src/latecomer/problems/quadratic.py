@@ -107,6 +107,11 @@ class Quadratic(Problem):
             out.add_(noise)
         return True
 
+    def expected_gradient(self, x: Tensor, out: Tensor) -> bool:
+        """Write ``c·(x - optimum)``."""
+        torch.sub(x, self.optimum, out=out).mul_(self.curvature)
+        return True
+
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Return the loss of one sample."""
         centre, noise = batch

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .optim import METHODS
-from .trace import Trace
+from ..optim import METHODS
+from ..trace import Trace
 
 __all__ = ["influence", "influence_by_group"]
 
