@@ -46,7 +46,7 @@ def test_every_public_function_and_class_has_an_example_that_runs(module: Module
             continue  # the twins are one family, with its example at the base
         if module.__name__.startswith("latecomer.report") and name not in ("svg", "rows"):
             continue  # figures and pages are looked at, in test_demo.py
-        if name in ("TraceError", "read", "write", "async_trace"):
+        if name in ("TraceError", "read", "write", "checksum", "async_trace"):
             continue  # their examples are at Trace and at the delay models
         if name in ("NonConvex", "CatchUp", "Convex", "Subset", "Interval", "Constants"):
             continue  # what a function returns has its example there

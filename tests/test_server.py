@@ -388,6 +388,18 @@ def test_an_optimizer_that_refuses_leaves_policy_and_held_contributions() -> Non
     assert x.grad is None
 
 
+def test_other_things_that_are_no_contribution_no_time_and_no_state() -> None:
+    s = server()
+    with pytest.raises(ValueError, match="the server has no clock"):
+        s.issue(0, at=3.0)
+    ticket = s.issue(0)
+    with pytest.raises(TypeError, match="Invalid contribution: NoneType"):
+        s.receive(ticket, None)  # type: ignore[arg-type]
+    for state in ({}, None):
+        with pytest.raises(ValueError, match="not the state of a server"):
+            s.load_state_dict(state)  # type: ignore[arg-type]
+
+
 def test_sparse_contributions_are_refused() -> None:
     s = server()
     ticket = s.issue(0)

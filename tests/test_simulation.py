@@ -69,7 +69,7 @@ def test_every_delay_model_runs(model: str) -> None:
     run = lc.simulate(problem, "ordered-momentum", trace, lr=0.1)
     assert run.final["update"] == 50
     assert run.final["loss"] < run.history["loss"][0]
-    assert math.isnan(run.final["time"]) == (trace.header.clock == "none")
+    assert (run.final["time"] is None) == (trace.header.clock == "none")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -193,6 +193,66 @@ def test_evaluation_schedule_and_progress() -> None:
     assert told == [(10, 25), (20, 25), (25, 25)]
 
 
+def test_what_is_no_problem_trace_policy_or_function_gets_a_sentence() -> None:
+    trace = lc.delays.Constant(3).trace(5)
+
+    class NoModel(Own):
+        def model(self, seed: int) -> Any:
+            return None
+
+    class NoLoss(Own):
+        def loss(self, model: torch.nn.Module, batch: Any) -> Any:
+            return 1.0
+
+    class Vector(Own):
+        def loss(self, model: torch.nn.Module, batch: Any) -> Any:
+            return model(batch)
+
+        def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
+            return {"loss": 0.0}
+
+    class NoMetrics(Own):
+        def evaluate(self, model: torch.nn.Module) -> Any:
+            return 3
+
+    class Taken(Own):
+        def evaluate(self, model: torch.nn.Module) -> Any:
+            return {"update": 1.0}
+
+    for arguments, kind, message in [
+        ((Quadratic(), "momentum", "run.parquet"), TypeError, "Invalid trace: str"),
+        (("digits", "momentum", trace), TypeError, "Invalid problem: str"),
+        ((Quadratic, "momentum", trace), TypeError, "Invalid problem: a class, not an instance"),
+        ((NoModel(), "momentum", trace), TypeError, "Invalid model: NoneType"),
+        (
+            (NoLoss(), "momentum", trace),
+            TypeError,
+            "loss must return one number that depends on the .*, got float",
+        ),
+        ((Vector(), "momentum", trace), TypeError, r"got a tensor of shape \(8, 1\)"),
+        ((NoMetrics(), "momentum", trace), TypeError, "evaluate must return names and numbers, got 3"),
+        ((Taken(), "momentum", trace), ValueError, "may not call a metric 'update'"),
+    ]:
+        with pytest.raises(kind, match=message):
+            lc.simulate(*arguments, lr=0.1)
+    for option, message in [
+        ({"policy": "x"}, "Invalid policy: 'x'"),
+        ({"watch": 3}, "must be functions, got 3"),
+        ({"progress": 3}, "must be functions, got 3"),
+    ]:
+        with pytest.raises(TypeError, match=message):
+            lc.simulate(Quadratic(), "momentum", trace, lr=0.1, **option)
+
+
+def test_a_checkpoint_is_a_file_and_its_folder_is_made(tmp_path: Path) -> None:
+    trace = lc.delays.Constant(3).trace(5)
+    for bad in ("", tmp_path):
+        with pytest.raises(ValueError, match=r"is a folder \(expected the path of a file\)"):
+            lc.simulate(Quadratic(), "momentum", trace, lr=0.1, checkpoint=bad)
+    lc.simulate(Quadratic(), "momentum", trace, lr=0.1, checkpoint=tmp_path / "a" / "b" / "run.ckpt")
+    assert (tmp_path / "a" / "b" / "run.ckpt").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -214,9 +274,10 @@ def test_bad_runs(arguments: dict[str, Any], message: str) -> None:
 
 def test_a_trace_whose_samples_are_not_its_seeds_is_refused() -> None:
     trace = lc.delays.Constant(workers=2).trace(steps=20, seed=0)
-    forged = lc.Trace(trace.header, {**trace.columns, "sample": trace.columns["sample"] + np.uint64(1)})
-    with pytest.raises(ValueError, match="The trace does not fit its policy: ticket 0"):
-        lc.simulate(Quadratic(), "momentum", forged, lr=0.1)
+    with pytest.raises(
+        ValueError, match=r"Row 0 breaks the rule .a sample follows from the trace's seed and the ticket"
+    ):
+        lc.Trace(trace.header, {**trace.columns, "sample": trace.columns["sample"] + np.uint64(1)})
 
 
 # ---- what the methods do: the facts of the design -------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,26 @@ def test_foreign_and_broken_files(change: Any, message: str, tmp_path: Path) -> 
     with pytest.raises(TraceError, match=message) as caught:
         lc.Trace.load(path)
     assert str(path) in str(caught.value)
+
+
+@settings(max_examples=60)
+@given(where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_no_flipped_bit_gives_another_trace(where: float, bit: int) -> None:
+    trace = good()
+    with tempfile.TemporaryDirectory() as folder:
+        path = trace.save(Path(folder) / "a.parquet")
+        raw = bytearray(path.read_bytes())
+        raw[int(where * len(raw))] ^= 1 << bit
+        path.write_bytes(raw)
+        with suppress(TraceError):
+            assert lc.Trace.load(path) == trace
+
+
+def test_a_change_that_keeps_all_rules_is_noticed(tmp_path: Path) -> None:
+    path = good().save(tmp_path / "a.parquet")
+    rewrite(path, with_header(model="somebody else's"))
+    with pytest.raises(TraceError, match="does not fit its own checksum"):
+        lc.Trace.load(path)
 
 
 def test_what_is_no_file_at_all(tmp_path: Path) -> None:

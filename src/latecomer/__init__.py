@@ -1,10 +1,45 @@
 """Latecomer: asynchronous training in which every late gradient gets the place it would have had in time."""
 
-from . import delays, optim, problems, theory
-from .server import Server
-from .simulation import Run, simulate
-from .trace import Trace
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import delays, optim, policy, problems, theory
+    from .server import Server
+    from .simulation import Run, simulate
+    from .trace import Trace
 
 __version__ = "0.1.0"
 
-__all__ = ["Run", "Server", "Trace", "__version__", "delays", "optim", "problems", "simulate", "theory"]
+__all__ = [
+    "Run",
+    "Server",
+    "Trace",
+    "__version__",
+    "delays",
+    "optim",
+    "policy",
+    "problems",
+    "simulate",
+    "theory",
+]
+
+_HOMES = {"Run": "simulation", "Server": "server", "Trace": "trace", "simulate": "simulation"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for: torch is heavy, and ``latecomer --help`` does not need it."""
+    if name in _HOMES:
+        value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    elif name in __all__:
+        value = import_module(f".{name}", __name__)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

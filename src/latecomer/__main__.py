@@ -1,7 +1,20 @@
-"""``python -m latecomer`` is the ``latecomer`` command."""
+"""The ``latecomer`` command, also ``python -m latecomer``."""
 
 import sys
 
-from .cli import main
+__all__ = ["main"]
 
-sys.exit(main())
+
+def main() -> int:
+    """Import, which takes seconds, and run; Ctrl-C is one word at any time."""
+    try:
+        from .cli import main as run
+
+        return run()
+    except KeyboardInterrupt:
+        print("latecomer: interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from inspect import cleandoc
 from pathlib import Path
@@ -79,8 +81,8 @@ class Make:
     """File to write (Parquet)."""
     model: Literal["data-dependent", "uniform", "constant", "worker-speeds", "sample-cost"] = "data-dependent"
     """Who finishes when."""
-    workers: int | None = None
-    """Number of workers; 7, or as many as durations are given."""
+    workers: int = 7
+    """Number of workers; as many as durations are given (worker-speeds)."""
     steps: int = 3750
     """Number of arrivals."""
     seed: int = 0
@@ -104,9 +106,11 @@ class Make:
         options: dict[str, Any] = {"exact": self.exact, "dependent": self.dependent}
         if self.durations and self.model != "worker-speeds":
             raise ValueError(f"durations belong to --model worker-speeds, not to {self.model}")
-        workers = self.workers if self.workers is not None else len(self.durations) or 7
-        if self.durations and workers != len(self.durations):
-            raise ValueError(f"{len(self.durations)} durations are given for {workers} workers: leave --workers out")
+        workers = len(self.durations) or self.workers
+        if self.workers not in (7, workers):
+            raise ValueError(
+                f"{len(self.durations)} durations are given for {self.workers} workers: leave --workers out"
+            )
         model: delays.DelayModel
         match self.model:
             case "data-dependent":
@@ -120,7 +124,7 @@ class Make:
                 model = delays.WorkerSpeeds(durations, self.noise, slow_share=share)
             case "sample-cost":
                 model = delays.SampleCost(workers, self.costs, share, dependent=self.dependent)
-        _writable(self.out.parent)
+        _writable_file(self.out)
         trace = model.trace(self.steps, self.seed)
         trace.save(self.out)
         console.print(trace.describe(), soft_wrap=True, highlight=False, markup=False)
@@ -168,8 +172,40 @@ Command = (
 def _writable(folder: Path) -> None:
     """Make a folder and try it, so that an hour of work does not end in front of a locked door."""
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=folder):
-        pass
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, str(folder)) from error
+
+
+def _writable_file(path: Path) -> None:
+    if not path.name or path.is_dir():
+        raise ValueError(f"cannot write {str(path)!r}: it is a folder, not a file")
+    _writable(path.parent)
+
+
+def _parse(argv: Sequence[str]) -> Any:
+    """Return the command; what cannot be parsed is one sentence, as everything else that is wrong."""
+    complaint = io.StringIO()
+    try:
+        with redirect_stderr(complaint):
+            return tyro.cli(
+                Command,
+                prog="latecomer",
+                description="Asynchronous training in which every late gradient gets its place.",
+                args=argv or ["--help"],
+                config=(tyro.conf.OmitSubcommandPrefixes,),
+            )
+    except SystemExit as stop:
+        if stop.code != 2:
+            raise
+        lines = [line.strip("│╭╮╰╯ \n") for line in complaint.getvalue().splitlines()[1:]]
+        rule = next((i for i, line in enumerate(lines) if line.startswith("──")), len(lines))
+        told = " ".join(line for line in lines[:rule] if line)
+        hint = " ".join(line for line in lines[rule:] if "latecomer" in line)
+        words = f"{told.rstrip('.')} ({hint.replace('For full helptext, ', '').removeprefix('run ') or 'see --help'})"
+        raise ValueError(words[:1].lower() + words[1:]) from None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -185,19 +221,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"latecomer {__version__}")
         return 0
     try:
-        command: Any = tyro.cli(
-            Command,
-            prog="latecomer",
-            description="Asynchronous training in which every late gradient gets its place.",
-            args=argv or ["--help"],
-            config=(tyro.conf.OmitSubcommandPrefixes,),
-        )
-        command.run(Console())
+        _parse(argv).run(Console())
     except OSError as error:
         print(f"latecomer: cannot write {error.filename or 'the output'}: {error.strerror}", file=sys.stderr)
         return 2
     except MemoryError as error:
-        print(f"latecomer: this needs more memory than there is: {error}", file=sys.stderr)
+        print(f"latecomer: this needs more memory than there is{f': {error}' if str(error) else ''}", file=sys.stderr)
         return 2
     except (ValueError, TypeError) as error:
         print(f"latecomer: {error}", file=sys.stderr)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +11,7 @@ import torch
 
 from .delays import DataDependent
 from .optim.checks import whole_number
+from .parallel import in_parallel
 from .problems import Digits
 from .simulation import simulate
 from .theory.influence import influence_by_group
@@ -26,8 +25,8 @@ WORKERS, SLOW_SHARE, BETA = 7, 0.1, 0.1
 METHOD_OPTIONS: dict[str, dict[str, Any]] = {
     "async-sgd": {"lr": 0.05},
     "delay-adaptive": {"lr": 0.1},
-    "delay-filtered": {"lr": 0.1, "threshold": 2 * WORKERS},
-    "momentum": {"lr": 0.1, "beta": BETA},
+    "delay-filtered": {"lr": 0.05, "threshold": 2 * WORKERS},
+    "momentum": {"lr": 0.05, "beta": BETA},
     "mu2": {"lr": 0.05, "beta": BETA, "gamma": 0.1},
     "ordered-momentum": {"lr": 0.1, "beta": BETA},
     "catch-up": {"lr": 0.1, "beta": BETA},
@@ -99,17 +98,4 @@ def run_all(steps: int, seeds: int, first_seed: int = 0, processes: int = 2) -> 
     whole_number("seeds", seeds, least=1)
     whole_number("seed", first_seed)
     jobs = [(method, seed, steps) for seed in range(first_seed, first_seed + seeds) for method in METHOD_OPTIONS]
-    if processes == 1:
-        return (run_one(*job) for job in jobs)
-    return _in_parallel(jobs, processes)
-
-
-def _in_parallel(jobs: list[tuple[str, int, int]], processes: int) -> Iterator[Result]:
-    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures = [pool.submit(run_one, *job) for job in jobs]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        finally:
-            for future in futures:
-                future.cancel()
+    return in_parallel(run_one, jobs, processes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,9 +24,16 @@ def atomic(path: Path) -> Iterator[Path]:
         ...     target.read_text(), len(list(Path(folder).iterdir()))
         ('whole', 1)
     """
+    if not path.name or path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a folder, not a file", str(path))
     temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         temporary.replace(path)
+    except OSError as error:
+        if error.filename in (str(temporary), temporary):  # name what was asked for
+            raise type(error)(error.errno, error.strerror, str(path)) from error
+        raise
     finally:
         temporary.unlink(missing_ok=True)

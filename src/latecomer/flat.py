@@ -29,6 +29,8 @@ class FlatModule:
     """
 
     def __init__(self, module: nn.Module) -> None:
+        if not isinstance(module, nn.Module):
+            raise TypeError(f"Invalid model: {type(module).__name__} (expected a torch.nn.Module)")
         self.module = module
         self._params = [p for p in module.parameters() if p.requires_grad]
         if not self._params:
@@ -70,6 +72,9 @@ class FlatModule:
             p.grad = view
         out.zero_()
         value = loss(module)
+        if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
+            shown = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise TypeError(f"A problem's loss must return one number that depends on the parameters, got {shown}")
         value.backward()  # type: ignore[no-untyped-call]
         for p, view in zip(self._params, views, strict=True):
             if p.grad is not view and p.grad is not None:  # the loss has called zero_grad, so autograd made its own

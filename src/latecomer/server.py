@@ -297,12 +297,18 @@ class Server:
 
     def _checked_time(self, at: float) -> float:
         if self._record.clock == "none":
+            if not math.isnan(at):
+                raise ValueError(f"Invalid at value: {at:g} (the server has no clock: make it with clock='real')")
             return math.nan
         if math.isnan(at) or at < self._now:
             raise ValueError(f"Invalid at value: {at:g} (the {self._record.clock} clock stands at {self._now:g})")
         return at
 
     def _checked(self, contribution: Contribution) -> list[Tensor]:
+        if not isinstance(contribution, (Tensor, Sequence)):
+            raise TypeError(
+                f"Invalid contribution: {type(contribution).__name__} (expected a tensor, or one a parameter)"
+            )
         tensors = [contribution] if isinstance(contribution, Tensor) else list(contribution)
         if len(tensors) != len(self._params):
             raise ValueError(f"A contribution needs {len(self._params)} tensors, got {len(tensors)}")
@@ -372,6 +378,8 @@ class Server:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was taken, with the same optimizer options, policy and seed."""
+        if not isinstance(state, dict) or "policy" not in state or "record" not in state:
+            raise ValueError("This is not the state of a server")
         name, policy_state = state["policy"]
         seed, arrivals, non_finite, now = state["counts"]
         if name != self.policy.name or seed != self.seed:

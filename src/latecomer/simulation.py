@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ class Run:
     Attributes:
         method: Name of the method.
         options: Its hyper-parameters.
-        history: One row an evaluation: ``update``, ``time`` (the trace's clock) and the problem's metrics.
+        history: One row an evaluation: ``update``, ``time`` (the trace's clock, if it has one) and the metrics.
         state: The trained model's state dict.
         output: The state dict of the iterate that ``output=`` asked for; the same as `state` by default.
         trace: The schedule as the server recorded it, with what became of every ticket.
@@ -139,9 +140,11 @@ class _Simulation:
         module = self.flat.at(self.flat.x)
         module.eval()
         with torch.no_grad():
-            metrics = self.problem.evaluate(module)
+            metrics = _checked_metrics(self.problem.evaluate(module))
         module.train()
-        time = self.trace.columns["end"][self.trace.rows[self.t - 1]].item() if self.t else 0.0
+        time = None
+        if self.trace.header.clock != "none":
+            time = self.trace.columns["end"][self.trace.rows[self.t - 1]].item() if self.t else 0.0
         self.rows.append({"update": self.optimizer.t, "time": time, **metrics})
         loss = metrics.get("loss", 0.0)
         if self.diverged_at is None and not (math.isfinite(loss) and bool(torch.isfinite(self.flat.x).all())):
@@ -193,7 +196,7 @@ class _Simulation:
         return Run(
             method=self.method,
             options=dict(self.options),
-            history=pl.DataFrame(self.rows, infer_schema_length=None),
+            history=pl.DataFrame(self.rows, infer_schema_length=None, schema_overrides={"time": pl.Float64}),
             state=self.flat.state_dict(),
             output=output,
             trace=self.server.trace(self.trace.header.model),
@@ -244,6 +247,7 @@ def simulate(
     """
     if method not in METHODS:
         raise ValueError(f"Unknown method {method!r} (expected one of {', '.join(METHODS)})")
+    _check_arguments(problem, trace, policy, progress, watch)
     policy = copy.deepcopy(policy) if policy is not None else Async()  # its counters belong to one run
     if trace.header.policy != policy.name:
         raise ValueError(f"The trace was made with policy {trace.header.policy!r}, not {policy.name!r}: pass that one")
@@ -253,6 +257,8 @@ def simulate(
     every = whole_number("evaluate_every", max(1, steps // 50) if evaluate_every is None else evaluate_every, least=1)
     save_every = whole_number("checkpoint_every", every if checkpoint_every is None else checkpoint_every, least=1)
     path = None if checkpoint is None else Path(checkpoint)
+    if path is not None and (not path.name or path.is_dir()):
+        raise ValueError(f"Invalid checkpoint: {str(checkpoint)!r} is a folder (expected the path of a file)")
 
     run = _Simulation(problem, method, trace, options, whole_number("seed", seed), policy)
     if path is not None and path.exists():
@@ -273,6 +279,29 @@ def simulate(
             if interrupted:
                 raise KeyboardInterrupt
     return run.result()
+
+
+def _check_arguments(problem: Any, trace: Any, policy: Any, *callables: Any) -> None:
+    if not isinstance(problem, Problem):
+        kind = "a class, not an instance" if isinstance(problem, type) else type(problem).__name__
+        raise TypeError(f"Invalid problem: {kind} (expected an instance of a subclass of latecomer.problems.Problem)")
+    if not isinstance(trace, Trace):
+        raise TypeError(f"Invalid trace: {type(trace).__name__} (expected a latecomer.Trace; Trace.load reads a file)")
+    if policy is not None and not isinstance(policy, Policy):
+        raise TypeError(f"Invalid policy: {policy!r} (expected an instance of latecomer.policy.Policy)")
+    for function in callables:
+        if function is not None and not callable(function):
+            raise TypeError(f"progress and watch must be functions, got {function!r}")
+    whole_number("the problem's number of groups", problem.groups, least=1)
+
+
+def _checked_metrics(metrics: Any) -> dict[str, float]:
+    if not isinstance(metrics, Mapping) or not all(isinstance(value, Real) for value in metrics.values()):
+        raise TypeError(f"A problem's evaluate must return names and numbers, got {metrics!r}")
+    taken = {"update", "time"} & metrics.keys()
+    if taken:
+        raise ValueError(f"A problem's evaluate may not call a metric {taken.pop()!r}: the history has that column")
+    return {str(name): float(value) for name, value in metrics.items()}
 
 
 def _named(value: Any) -> str:

@@ -51,6 +51,8 @@ class WorkerSpeeds(DelayModel):
         slow_share: float | None = None,
         shares: Sequence[float] | None = None,
     ) -> None:
+        if not isinstance(durations, Sequence | np.ndarray):
+            raise TypeError(f"Invalid durations value: {durations!r} (expected one number a worker)")
         self.durations = tuple(POSITIVE.check("duration", duration) for duration in durations)
         self.workers = whole_number("number of durations", len(self.durations), least=1)
         if not callable(noise) and noise not in _NOISE:
@@ -142,6 +144,8 @@ class SampleCost(DelayModel):
         if len(self.speeds) != self.workers:
             raise ValueError(f"Got {len(self.speeds)} speeds for {self.workers} workers")
         if not callable(cost):
+            if not isinstance(cost, Sequence | np.ndarray):
+                raise TypeError(f"Invalid cost value: {cost!r} (expected one number a group, or a function)")
             cost = tuple(POSITIVE.check("cost", c) for c in cost)
             if len(cost) != len(self.shares):
                 raise ValueError(f"Got {len(cost)} costs for {len(self.shares)} groups")

@@ -85,7 +85,9 @@ class Digits(DigitImages):
         super().__init__(slow_class, batch_size)
         if network not in ("cnn", "mlp"):
             raise ValueError(f"Invalid network value: {network!r} (expected 'cnn' or 'mlp')")
-        self.network, self.cubic = network, bool(cubic)
+        if not isinstance(cubic, bool):
+            raise TypeError(f"Invalid cubic value: {cubic!r} (expected True or False)")
+        self.network, self.cubic = network, cubic
 
     def __repr__(self) -> str:
         return (

@@ -1,6 +1,10 @@
 """Bounds, parameter choices, estimates of constants, diagnostics along a run, and what does not hold."""
 
+from .advise import advise
 from .convex import Convex, convex, independent_convex, prior_convex
+from .counter_example import CounterExample
+from .diagnose import Gradients, diagnose
+from .estimate import Constants, Interval, estimate
 from .influence import influence, influence_by_group
 from .nonconvex import (
     CatchUp,
@@ -16,12 +20,19 @@ from .workers import Subset, fastest, largest_useful_workers, steps_needed
 
 __all__ = [
     "CatchUp",
+    "Constants",
     "Convex",
+    "CounterExample",
+    "Gradients",
+    "Interval",
     "NonConvex",
     "Subset",
+    "advise",
     "catch_up",
     "convex",
     "delay_adaptive_lr",
+    "diagnose",
+    "estimate",
     "fastest",
     "independent_convex",
     "independent_nonconvex",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from ..files import atomic
 from .schema import COLUMNS, NULLS, STATUSES, Header, TraceError
 
-__all__ = ["read", "write"]
+__all__ = ["checksum", "read", "write"]
 
 SCHEMA_VERSION = 2
 _KEY = b"latecomer.trace"
@@ -36,14 +37,22 @@ def write(header: Header, columns: Mapping[str, NDArray[Any]], path: Path) -> Pa
         else:
             arrays.append(pa.array(column, mask=column == NULLS[name] if name in NULLS else None))
     table = pa.table(dict(zip(COLUMNS, arrays, strict=True)))
-    text = json.dumps({"schema": SCHEMA_VERSION, **asdict(header)})
+    text = json.dumps({"schema": SCHEMA_VERSION, **asdict(header), "checksum": checksum(header, columns)})
     with atomic(path) as temporary:
         pq.write_table(table.replace_schema_metadata({_KEY: text.encode()}), temporary, compression="zstd")
     return path
 
 
-def read(path: Path) -> tuple[Header, dict[str, NDArray[Any]]]:
-    """Read header and columns; a file that is no trace gets one clear sentence."""
+def checksum(header: Header, columns: Mapping[str, NDArray[Any]]) -> str:
+    """Return a fingerprint of everything in the file."""
+    sha = hashlib.sha256(json.dumps(asdict(header)).encode())
+    for name in COLUMNS:
+        sha.update(columns[name].tobytes())
+    return sha.hexdigest()
+
+
+def read(path: Path) -> tuple[Header, dict[str, NDArray[Any]], str]:
+    """Read header, columns and checksum; a file that is no trace gets one clear sentence."""
     try:
         if path.is_dir():
             raise TraceError(f"{path} is a folder, not a trace file")
@@ -58,19 +67,19 @@ def read(path: Path) -> tuple[Header, dict[str, NDArray[Any]]]:
         raise TraceError(f"Cannot read {path}: {error.strerror}") from error
     with file:
         try:
-            header = _header(file.schema_arrow.metadata, path)
+            header, stated = _header(file.schema_arrow.metadata, path)
             missing = [name for name in COLUMNS if name not in file.schema_arrow.names]
             if len(set(file.schema_arrow.names)) < len(file.schema_arrow.names):
                 raise TraceError(f"{path} has two columns of the same name")
             if missing:
                 raise TraceError(f"{path} has a trace's header but lacks the columns {', '.join(missing)}")
             table = file.read(columns=list(COLUMNS))
-            return header, {name: _column(table[name], name, path) for name in COLUMNS}
+            return header, {name: _column(table[name], name, path) for name in COLUMNS}, stated
         except (pa.ArrowException, UnicodeDecodeError, OSError, MemoryError, OverflowError) as error:
             raise TraceError(f"{path} is damaged: its data cannot be read") from error
 
 
-def _header(metadata: Mapping[bytes, bytes] | None, path: Path) -> Header:
+def _header(metadata: Mapping[bytes, bytes] | None, path: Path) -> tuple[Header, str]:
     raw = (metadata or {}).get(_KEY)
     if raw is None:
         raise TraceError(f"{path} is a Parquet file but no trace: it has no {_KEY.decode()} header")
@@ -79,6 +88,7 @@ def _header(metadata: Mapping[bytes, bytes] | None, path: Path) -> Header:
         schema = values.pop("schema")
         if schema != SCHEMA_VERSION:
             raise TraceError(f"{path} has trace schema {schema!r}; this version of Latecomer reads {SCHEMA_VERSION}")
+        stated = str(values.pop("checksum"))
         joined, left = (tuple((at, seat) for at, seat in values[name]) for name in ("joined", "left"))
         header = Header(**{**values, "groups": tuple(values["groups"]), "joined": joined, "left": left})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -100,7 +110,7 @@ def _header(metadata: Mapping[bytes, bytes] | None, path: Path) -> Header:
     bad = [name for name, fine in fits.items() if not fine]
     if bad:
         raise TraceError(f"{path} has a header with an impossible {bad[0]}")
-    return header
+    return header, stated
 
 
 def _column(column: pa.ChunkedArray, name: str, path: Path) -> NDArray[Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..seeds import sample_seeds
 from .schema import ARRIVED, STATUSES, Header, TraceError
 
 __all__ = ["check"]
@@ -60,7 +61,7 @@ def check(header: Header, c: Columns) -> None:
     rule("what is lost or called off says when, and nothing else does", (c["ended"] >= 0) == gone, "status", "ended")
 
     updates = _check_updates(header, c, rule, arrived)
-    _check_tickets(c, rule, updates)
+    _check_tickets(header, c, rule, updates)
     _check_workers(header, c, rule, steps)
     if header.clock != "none":
         _check_clock(c, rule)
@@ -83,7 +84,7 @@ def _check_updates(header: Header, c: Columns, rule: Any, arrived: NDArray[np.bo
     return count
 
 
-def _check_tickets(c: Columns, rule: Any, updates: NDArray[np.int64]) -> None:
+def _check_tickets(header: Header, c: Columns, rule: Any, updates: NDArray[np.int64]) -> None:
     """Check that tickets count up, start from the newest iterate, and are issued again only as they were."""
     again, before, after = _pairs(c["ticket"])
     fresh = ~again
@@ -97,6 +98,8 @@ def _check_tickets(c: Columns, rule: Any, updates: NDArray[np.int64]) -> None:
     same = np.ones(len(again), dtype=bool)
     same[after] = (c["version"][before] == c["version"][after]) & (c["sample"][before] == c["sample"][after])
     rule("a ticket that is issued again is the same job", same, "ticket", "version", "sample")
+    drawn = sample_seeds(header.seed, int(c["ticket"].max()) + 1)[c["ticket"]]
+    rule("a sample follows from the trace's seed and the ticket", c["sample"] == drawn, "ticket", "sample")
 
 
 def _check_workers(header: Header, c: Columns, rule: Any, steps: int) -> None:

@@ -210,13 +210,18 @@ class Trace:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Trace:
         """Read a trace and check every rule of its policy; a file that is none gets one clear sentence."""
-        from .file import read
+        from .file import checksum, read
 
-        header, columns = read(Path(path))
+        header, columns, stated = read(Path(path))
         try:
-            return cls(header, columns)
+            trace = cls(header, columns)
         except TraceError as error:
             raise TraceError(f"{path}: {error}") from None
+        if checksum(trace.header, trace.columns) != stated:
+            raise TraceError(
+                f"{path} does not fit its own checksum: it is damaged, or was changed after it was written"
+            )
+        return trace
 
 
 def _counted(times: NDArray[np.int64], steps: int) -> NDArray[np.int64]:

@@ -1,0 +1,185 @@
+"""What the proof of Theorem 1 talks about, measured along a run: the error of the momentum and its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from torch import Tensor
+
+from ..flat import FlatModule
+from ..optim.checks import whole_number
+from ..problems.base import Problem
+from ..seeds import sample_seeds
+from ..server import Server
+from ..simulation import simulate
+from ..trace import Trace
+
+__all__ = ["Gradients", "diagnose"]
+
+
+class Gradients:
+    """Gradients of a problem at any flat point: of one sample, and expected.
+
+    Args:
+        problem: The problem.
+        samples: How many samples a group an expected gradient is averaged over, where there is no formula.
+        shares: Share of each group; the problem's own, or equal ones.
+        seed: Draws the samples that are averaged over, and initialises the model.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> gradients = Gradients(lc.problems.quadratic(noise=0.0))
+        >>> gradients.expected(torch.full((10,), 0.3, dtype=torch.float64)).norm().item() < 1e-12
+        True
+    """
+
+    def __init__(
+        self, problem: Problem, *, samples: int = 64, shares: Sequence[float] | None = None, seed: int = 0
+    ) -> None:
+        self.problem = problem
+        self.flat = FlatModule(problem.model(seed))
+        self.start = self.flat.x.detach().clone()
+        given = tuple(shares or problem.shares or (1.0 / problem.groups,) * problem.groups)
+        if len(given) != problem.groups or abs(sum(given) - 1.0) > 1e-9 or min(given) < 0:
+            raise ValueError(f"Invalid shares: {list(given)} (expected {problem.groups} that add up to 1)")
+        self.shares = given
+        seeds = sample_seeds(seed, whole_number("samples", samples, least=2)).tolist()
+        self._averaged = [[(int(s), group) for s in seeds] for group in range(problem.groups)]
+
+    def of(self, x: Tensor, sample: int, group: int) -> Tensor:
+        """Return the gradient of one sample at ``x``."""
+        out = torch.empty_like(self.start)
+        batch = self.problem.batch(sample, group)
+        torch.default_generator.manual_seed(sample >> 1)
+        if not self.problem.gradient(x, batch, out):
+            self.flat.gradient(x, lambda module: self.problem.loss(module, batch), out)
+        return out
+
+    def expected(self, x: Tensor) -> Tensor:
+        """Return the expected gradient at ``x``, by formula or as a mean over samples."""
+        out = torch.empty_like(self.start)
+        if self.problem.expected_gradient(x, out):
+            return out
+        out.zero_()
+        for share, seeds in zip(self.shares, self._averaged, strict=True):
+            for sample, group in seeds:
+                out.add_(self.of(x, sample, group), alpha=share / len(seeds))
+        return out
+
+
+def diagnose(
+    problem: Problem,
+    trace: Trace,
+    *,
+    lr: float,
+    beta: float,
+    method: str = "ordered-momentum",
+    samples: int = 64,
+    seed: int = 0,
+) -> pl.DataFrame:
+    """Run a method and measure the error of its momentum, and what it consists of, at every arrival.
+
+    With m the momentum after arrival t, everything at x_t:
+
+    - ``error`` is ``|m - grad f(x_t)|``, the proof's epsilon;
+    - ``virtual`` is the error of the momentum that lacks nothing: all gradients up to version t, their noise included;
+    - ``expected`` is the same without noise;
+    - ``delay_bias`` is ``|b|``: the expected gradients of what is in flight, weighted;
+    - ``delay_limit`` is ``(M-1) beta max |grad f(x_k)|`` over what is in flight, which the proof bounds it by;
+    - ``selection`` is the noise of what is in flight, weighted: the term that the proof takes for zero in the mean;
+    - ``drift`` is the distance of x_t from plain SGD on the same gradients in the order they were started.
+
+    Under ``ordered-momentum`` error = virtual + b - selection as vectors; ``residual`` is what that identity misses.
+    The rows end where a gradient is in flight that never arrives, because its sample is not known.
+
+    Args:
+        problem: What to train on.
+        trace: A schedule of policy async in which every worker goes on at once.
+        lr: Learning rate.
+        beta: Momentum parameter.
+        method: ``"ordered-momentum"``, ``"catch-up"`` or ``"momentum"``.
+        samples: Samples a group for expected gradients, where there is no formula.
+        seed: Initialises the model.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> trace = lc.delays.DataDependent(workers=4, slow_share=0.2).trace(steps=200, seed=0)
+        >>> rows = diagnose(lc.problems.quadratic(), trace, lr=0.02, beta=0.05)
+        >>> bool(rows["residual"].max() < 1e-12), bool((rows["delay_bias"] <= rows["delay_limit"]).all())
+        (True, True)
+    """
+    if method not in ("ordered-momentum", "catch-up", "momentum"):
+        raise ValueError(f"Invalid method value: {method!r} (expected one that has a momentum)")
+    if trace.header.policy != "async" or not trace.header.strict:
+        raise ValueError("Diagnostics need a trace of policy async in which every worker goes on at once")
+    probe = _Probe(Gradients(problem, samples=samples, seed=seed), trace, lr, beta)
+    simulate(problem, method, trace, lr=lr, beta=beta, seed=seed, evaluate_every=len(trace), watch=probe)
+    return pl.DataFrame(probe.rows)
+
+
+class _Probe:
+    def __init__(self, gradients: Gradients, trace: Trace, lr: float, beta: float) -> None:
+        self.gradients, self.lr, self.beta, self.workers = gradients, lr, beta, trace.header.workers
+        c = trace.columns
+        # The job of every version; of version 1, of which there are M, the one that arrives first.
+        version = c["version"]
+        owner = np.full(len(trace) + 2, -1)
+        owner[version[version > 1]] = np.flatnonzero(version > 1)
+        owner[1] = trace.rows[0]
+        self.jobs = [(int(c["sample"][row]), int(c["group"][row]), int(c["arrival"][row])) for row in owner]
+        self.rows: list[dict[str, Any]] = []
+        self.flying: dict[int, tuple[Tensor, Tensor, int]] = {}
+        self.z = gradients.start.clone()
+        self.done = False
+        self._version(1, gradients.start)
+        self.before = self.gradient
+        self.virtual, self.expected = -self.gradient, -self.gradient  # of m_0 = 0, at x_1
+
+    def _version(self, k: int, x: Tensor) -> None:
+        """Look at a new iterate: its expected gradient, and the gradient of the job that starts from it."""
+        self.x, self.gradient = x.clone(), self.gradients.expected(x)
+        sample, group, arrival = self.jobs[k]
+        if group < 0:
+            self.done = True
+            return
+        self.noise = self.gradients.of(x, sample, group) - self.gradient
+        self.flying[k] = (self.gradient, self.noise, arrival)
+
+    def __call__(self, server: Server) -> None:
+        if self.done:
+            return
+        t, beta, keep = server.arrivals, self.beta, 1.0 - self.beta
+        x = server.optimizer.param_groups[0]["params"][0]
+        # e_t = (1-beta)(e_{t-1} + grad f(x_{t-1}) - grad f(x_t)) + beta noise_t, here from m_0 = 0 on
+        change = self.before - self.gradient
+        self.virtual = keep * (self.virtual + change) + beta * self.noise
+        self.expected = keep * (self.expected + change)
+        self.flying = {k: job for k, job in self.flying.items() if job[2] > t}
+        zero = torch.zeros_like(self.gradient)
+        weighted = [(beta * keep ** (t - k), job) for k, job in self.flying.items()]
+        bias = sum((-weight * job[0] for weight, job in weighted), zero)
+        selection = sum((weight * job[1] for weight, job in weighted), zero)
+        largest = max((float(job[0].norm()) for job in self.flying.values()), default=0.0)
+        error = server.optimizer.state[x]["m"] - self.gradient
+        self.rows.append(
+            {
+                "arrival": t,
+                "in_flight": len(self.flying),
+                "gradient": float(self.gradient.norm()),
+                "error": float(error.norm()),
+                "virtual": float(self.virtual.norm()),
+                "expected": float(self.expected.norm()),
+                "delay_bias": float(bias.norm()),
+                "delay_limit": (self.workers - 1) * beta * largest,
+                "selection": float(selection.norm()),
+                "drift": float((self.z - self.x).norm()),
+                "residual": float((error - self.virtual - bias + selection).norm()),
+            }
+        )
+        self.z -= self.lr * (self.gradient + self.noise)
+        self.before = self.gradient
+        self._version(t + 1, x.detach())

@@ -1,0 +1,167 @@
+"""Estimates of the constants in the theorems, by sampling gradients of a problem, each with an interval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..optim.checks import POSITIVE, whole_number
+from ..problems.base import Problem
+from ..seeds import sample_seeds, stream
+from .diagnose import Gradients
+
+__all__ = ["Constants", "Interval", "estimate"]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A number, and between what and what it lies with 95 % confidence."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What the theorems ask for, as far as sampling can tell: the largest value over the points looked at.
+
+    Attributes:
+        L: Smoothness: the largest eigenvalue of the Hessian in absolute value; the interval is what the residual of the
+            power iteration certifies for the sampled objective.
+        sigma: Standard deviation of a gradient's noise.
+        sigma_L: How fast that noise changes with the point.
+        delta: Gap of the start above ``floor``.
+        sup_noise: The largest norm of a noise seen: the true supremum is not smaller.
+        points: How many points were looked at.
+    """
+
+    L: Interval
+    sigma: Interval
+    sigma_L: Interval  # noqa: N815
+    delta: Interval
+    sup_noise: float
+    points: int
+
+
+def estimate(
+    problem: Problem,
+    *,
+    samples: int = 48,
+    points: int = 3,
+    path: float = 0.5,
+    iterations: int = 30,
+    floor: float = 0.0,
+    shares: Sequence[float] | None = None,
+    seed: int = 0,
+) -> Constants:
+    """Estimate L, sigma, sigma_L and delta of a problem at its start and along a short path of descent.
+
+    Constants of a neural network are local: the largest of a few points is a lower bound on what a whole run meets.
+
+    Args:
+        problem: The problem.
+        samples: Samples that gradients are taken of, at every point.
+        points: Points to look at; the first is the start.
+        path: How far to go along the negative gradient, relative to the norm of the start (or 1 if that is smaller).
+        iterations: Steps of the power iteration.
+        floor: Lower bound on the objective.
+        shares: Share of each group; the problem's own, or equal ones.
+        seed: Draws samples, initialises the model.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> found = estimate(lc.problems.quadratic(noise=0.0), points=2)
+        >>> round(found.L.value, 2), found.sigma.low < 3 * 0.3 * 1.962 < found.sigma.high
+        (1.0, True)
+    """
+    whole_number("samples", samples, least=4)
+    whole_number("points", points, least=1)
+    POSITIVE.check("path", path)
+    gradients = Gradients(problem, samples=2, shares=shares, seed=seed)
+    rng = stream(seed, "estimate")
+    groups = rng.choice(problem.groups, size=samples, p=gradients.shares)
+    jobs = list(zip((int(s) for s in sample_seeds(seed + 1, samples)), groups.tolist(), strict=True))
+    x = gradients.start.clone()
+    length = path * max(1.0, float(x.norm()))
+    unbiased = samples / (samples - 1)
+    smooth, deviation, change, sup = [], [], [], 0.0
+    for point in range(points):
+        noise, mean = _noise(gradients, x, jobs)
+        squares = (noise**2).sum(1).numpy() * unbiased
+        deviation.append(_root_of_mean(squares, rng))
+        sup = max(sup, float(np.sqrt(squares.max())))
+        smooth.append(_curvature(gradients, x, jobs, iterations, rng))
+        for way in (torch.from_numpy(rng.standard_normal(len(x))).to(x), mean):
+            step = way / max(float(way.norm()), 1e-30) * 1e-2 * length
+            other, _ = _noise(gradients, x + step, jobs)
+            squares = ((other - noise) ** 2).sum(1).numpy() * unbiased / max(float(step.norm()), 1e-30) ** 2
+            change.append(_root_of_mean(squares, rng))
+        if point + 1 < points:
+            x = x - mean / max(float(mean.norm()), 1e-30) * length / (points - 1)
+    return Constants(
+        L=max(smooth, key=lambda interval: interval.value),
+        sigma=max(deviation, key=lambda interval: interval.value),
+        sigma_L=max(change, key=lambda interval: interval.value),
+        delta=_gap(gradients, jobs, floor),
+        sup_noise=sup,
+        points=points,
+    )
+
+
+def _noise(gradients: Gradients, x: Tensor, jobs: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
+    """Return each sample's gradient less their mean, and the mean."""
+    drawn = torch.stack([gradients.of(x, sample, group) for sample, group in jobs]).double()
+    mean = drawn.mean(0)
+    return drawn - mean, mean.to(x)
+
+
+def _root_of_mean(values: NDArray[np.float64], rng: np.random.Generator) -> Interval:
+    """Return the root of a mean with its bootstrap interval."""
+    again = values[rng.integers(len(values), size=(2000, len(values)))].mean(1)
+    low, high = np.sqrt(np.quantile(again, [0.025, 0.975]))
+    return Interval(float(np.sqrt(values.mean())), float(low), float(high))
+
+
+def _curvature(
+    gradients: Gradients, x: Tensor, jobs: list[tuple[int, int]], iterations: int, rng: np.random.Generator
+) -> Interval:
+    """Power iteration with Hessian-vector products: the eigenvalue of the sampled objective that is largest in size."""
+    problem, module = gradients.problem, gradients.flat.at(x.clone())
+    params = [p for p in module.parameters() if p.requires_grad]
+    sizes = [p.numel() for p in params]
+    batches = [problem.batch(sample, group) for sample, group in jobs]
+    v = torch.from_numpy(rng.standard_normal(len(x))).to(x)
+    v /= v.norm()
+    value = residual = 0.0
+    for _ in range(whole_number("iterations", iterations, least=1)):
+        hv = torch.zeros_like(v)
+        pieces = [piece.view_as(p) for piece, p in zip(torch.split(v, sizes), params, strict=True)]
+        for batch in batches:
+            first = torch.autograd.grad(problem.loss(module, batch), params, create_graph=True)
+            along = torch.stack([(g * piece).sum() for g, piece in zip(first, pieces, strict=True)]).sum()
+            if along.requires_grad:  # a linear loss has no second derivative
+                second = torch.autograd.grad(along, params, allow_unused=True, materialize_grads=True)
+                hv += torch.cat([part.reshape(-1) for part in second]) / len(batches)
+        value, norm = float(torch.dot(v, hv)), float(hv.norm())
+        residual = float((hv - value * v).norm())
+        if norm == 0.0 or residual < 1e-6 * norm:
+            break
+        v = hv / norm
+    return Interval(abs(value), max(0.0, abs(value) - residual), abs(value) + residual)
+
+
+def _gap(gradients: Gradients, jobs: list[tuple[int, int]], floor: float) -> Interval:
+    problem, module = gradients.problem, gradients.flat.at(gradients.start.clone())
+    with torch.no_grad():
+        losses = np.array([float(problem.loss(module, problem.batch(sample, group))) for sample, group in jobs])
+    value, error = float(losses.mean()) - floor, 1.96 * float(losses.std(ddof=1)) / len(losses) ** 0.5
+    return Interval(value, value - error, value + error)

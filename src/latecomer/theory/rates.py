@@ -1,0 +1,168 @@
+"""Rates: the theorems' quantities measured against T, M and the learning rate, with fitted slopes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..delays import DelayModel, Uniform
+from ..optim.projection import Ball
+from ..problems import Logistic, Quadratic
+from ..seeds import sample_seeds
+from ..server import Server
+from ..simulation import simulate
+from .convex import convex
+from .nonconvex import nonconvex
+
+__all__ = ["Slope", "convex_run", "nonconvex_run", "slope"]
+
+DIMENSIONS = 10
+
+
+@dataclass(frozen=True)
+class Slope:
+    """A power law fitted to measurements, with its 95 % interval.
+
+    Examples:
+        >>> str(Slope(-0.5, -0.6, -0.4))
+        '-0.50 (-0.60 to -0.40)'
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+    def no_slower_than(self, declared: float) -> bool:
+        """Say whether the interval excludes that the quantity falls more slowly than the declared power."""
+        return self.high <= declared
+
+    def compatible_with(self, declared: float) -> bool:
+        """Say whether the measurement does not exclude the declared power, or a faster one."""
+        return self.low <= declared
+
+
+def slope(x: Sequence[float], y: Sequence[float]) -> Slope:
+    """Fit ``log y = a + slope·log x`` by least squares.
+
+    Examples:
+        >>> found = slope([1, 10, 100, 1000], [2.0, 0.2, 0.02, 0.002])
+        >>> round(found.value, 6), found.no_slower_than(-0.9)
+        (-1.0, True)
+    """
+    from scipy import stats  # type: ignore[import-untyped,unused-ignore]
+
+    fit = stats.linregress(np.log(np.asarray(x, dtype=float)), np.log(np.asarray(y, dtype=float)))
+    half = float(stats.t.ppf(0.975, max(1, len(x) - 2))) * float(fit.stderr)
+    return Slope(float(fit.slope), float(fit.slope) - half, float(fit.slope) + half)
+
+
+def nonconvex_run(
+    steps: int, workers: int, *, seed: int = 0, method: str = "ordered-momentum", delays: DelayModel | None = None
+) -> dict[str, Any]:
+    """Run a method on a quadratic with Theorem 1's parameters; return the mean squared gradient and the bounds.
+
+    Args:
+        steps: T.
+        workers: M.
+        seed: Draws schedule and samples.
+        method: A method with a momentum.
+        delays: Who finishes when; everybody equally likely, whatever the sample, by default.
+
+    Examples:
+        >>> row = nonconvex_run(steps=500, workers=3)
+        >>> row["measured"] < row["repaired"]
+        True
+    """
+    problem = Quadratic(DIMENSIONS, curvature=(0.1, 1.0), centres=(-0.1, 0.9), shares=(0.9, 0.1), start=1.0, noise=0.3)
+    spread = float((problem.curvature**2).sum()) * 0.09 + DIMENSIONS * 0.09  # of the centres, and of the noise
+    promised = nonconvex(L=problem.L, delta=problem.delta, sigma=spread**0.5, workers=workers, steps=steps)
+    model = delays or Uniform(workers, slow_share=0.1, dependent=False)
+    total, now = 0.0, float(((problem.curvature * (problem.start - problem.optimum)) ** 2).sum())
+
+    def watch(server: Server) -> None:
+        nonlocal total, now
+        total += now
+        now = _squared_gradient(problem, server)
+
+    options: dict[str, Any] = {} if method == "async-sgd" else {"beta": promised.beta}
+    trace = model.trace(steps, seed)
+    simulate(problem, method, trace, lr=promised.lr, evaluate_every=steps, watch=watch, **options)
+    known = {"steps": steps, "workers": workers, "seed": seed, "method": method}
+    return {**known, "measured": total / steps, "bound": promised.bound, "repaired": promised.repaired}
+
+
+def _squared_gradient(problem: Quadratic, server: Server) -> float:
+    x = server.optimizer.param_groups[0]["params"][0].detach()
+    return float(((problem.curvature * (x - problem.optimum)) ** 2).sum())
+
+
+def convex_run(
+    problem: Logistic,
+    steps: int,
+    workers: int,
+    *,
+    position: float = 1.0,
+    seed: int = 0,
+    delays: DelayModel | None = None,
+) -> dict[str, Any]:
+    """Run Algorithm 2 on the softmax regression; return the excess loss of ``x_T`` and the bounds.
+
+    Args:
+        problem: The regression.
+        steps: T.
+        workers: M.
+        position: Where in Theorem 2's interval the learning rate is, from 0 (smallest) to 1 (largest), on a log scale.
+        seed: Draws schedule and samples.
+        delays: Who finishes when; everybody equally likely, whatever the sample, by default.
+
+    Examples:
+        >>> row = convex_run(Logistic(), steps=200, workers=3)
+        >>> 0 < row["measured"] < row["repaired"]
+        True
+    """
+    sigma = noise_at(problem, problem.minimiser)
+    promised = convex(
+        L=problem.L,
+        D=problem.diameter,
+        sigma=sigma,
+        sigma_L=problem.L,
+        G=problem.gradient_at_minimum,
+        workers=workers,
+        steps=steps,
+    )
+    lr = promised.lr_min ** (1 - position) * promised.lr_max**position
+    trace = (delays or Uniform(workers, slow_share=0.1, dependent=False)).trace(steps - 1, seed)  # x_T, not x_{T+1}
+    projection = Ball(problem.radius)
+    run = simulate(problem, "ordered-mu2-anytime", trace, lr=lr, projection=projection, evaluate_every=steps)
+    known = {"steps": steps, "workers": workers, "seed": seed, "position": position, "lr": lr}
+    bounds = {"bound": promised.bound(lr), "repaired": promised.repaired(lr)}
+    return {**known, "measured": run.final["excess"], **bounds}
+
+
+def noise_at(problem: Logistic, x: Tensor, samples: int = 64) -> float:
+    """Return the standard deviation of a batch gradient's noise at a point."""
+    mean, out = torch.empty_like(x), torch.empty_like(x)
+    problem.expected_gradient(x, mean)
+    total = 0.0
+    for share, group in zip(problem.shares, range(problem.groups), strict=True):
+        for sample in sample_seeds(7, samples).tolist():
+            problem.gradient(x, problem.batch(int(sample), group), out)
+            total += share * float((out - mean).square().sum()) / samples
+    return math.sqrt(total)
+
+
+def fitted(rows: pl.DataFrame, x: str) -> tuple[Slope, NDArray[np.float64]]:
+    """Fit the power of ``measured`` in a column, and return the means over seeds too."""
+    means = rows.group_by(x).agg(pl.col("measured").mean()).sort(x)
+    return slope(rows[x].to_list(), rows["measured"].to_list()), means["measured"].to_numpy()
