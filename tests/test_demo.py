@@ -20,7 +20,7 @@ from latecomer import demo
 from latecomer.cli import main
 from latecomer.optim import METHODS
 from latecomer.report import rows
-from latecomer.theory.influence import influence, influence_by_group
+from latecomer.theory.weights import influence, influence_by_group
 
 SMALL = ["demo", "--steps", "60", "--seeds", "2", "--processes", "1", "--out"]
 

@@ -48,7 +48,7 @@ def test_every_public_function_and_class_has_an_example_that_runs(module: Module
             continue  # figures and pages are looked at, in test_demo.py
         if name in ("TraceError", "read", "write", "checksum", "async_trace"):
             continue  # their examples are at Trace and at the delay models
-        if name in ("NonConvex", "CatchUp", "Convex", "Subset", "Interval", "Constants"):
+        if name in ("NonConvex", "CatchUp", "Convex", "Subset", "Interval", "Constants") or name.endswith("Command"):
             continue  # what a function returns has its example there
         tests = finder.find(thing, name)
         assert any(test.examples for test in tests), f"{module.__name__}.{name} has no example"
@@ -109,7 +109,7 @@ def test_the_paper_map_leads_to_code_and_tests_that_exist() -> None:
     rows = [line.split("|") for line in text.splitlines() if line.startswith("| ") and "`" in line]
     assert len(rows) > 10
     for row in rows:
-        for symbol in re.findall(r"`((?:optim|delays|demo)\.[\w.]+)`", row[2]):
+        for symbol in re.findall(r"`((?:optim|delays|demo|theory|problems)\.[\w.]+)`", row[2]):
             thing: object = latecomer
             for part in symbol.split("."):
                 thing = getattr(thing, part)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-import tempfile
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass
@@ -18,6 +17,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from . import __version__, delays
+from .cli_data import DataCommand
+from .cli_sweep import One, Runs, SweepCommand
+from .cli_theory import TheoryCommand
+from .files import writable, writable_file
 from .trace import Trace
 
 __all__ = ["main"]
@@ -46,7 +49,7 @@ class Demo:
         from . import demo, report
 
         runs = demo.run_all(self.steps, self.seeds, self.seed, self.processes)
-        _writable(self.out)
+        writable(self.out)
         results = []
         columns = (TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
         with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True) as bar:
@@ -124,7 +127,7 @@ class Make:
                 model = delays.WorkerSpeeds(durations, self.noise, slow_share=share)
             case "sample-cost":
                 model = delays.SampleCost(workers, self.costs, share, dependent=self.dependent)
-        _writable_file(self.out)
+        writable_file(self.out)
         trace = model.trace(self.steps, self.seed)
         trace.save(self.out)
         console.print(trace.describe(), soft_wrap=True, highlight=False, markup=False)
@@ -154,8 +157,8 @@ class TraceCommand:
     """
 
     command: (
-        Annotated[Make, tyro.conf.subcommand("make", description=cleandoc(Make.__doc__ or ""))]
-        | Annotated[Show, tyro.conf.subcommand("show", description=cleandoc(Show.__doc__ or ""))]
+        Annotated[Make, tyro.conf.subcommand("make", description=_about(Make))]
+        | Annotated[Show, tyro.conf.subcommand("show", description=_about(Show))]
     )
 
     def run(self, console: Console) -> None:
@@ -163,26 +166,20 @@ class TraceCommand:
         self.command.run(console)
 
 
+def _about(command: type) -> str:
+    """Return what a command's help says: its docstring without the examples for developers."""
+    return cleandoc(command.__doc__ or "").split("\n\nExamples:")[0]
+
+
 Command = (
-    Annotated[Demo, tyro.conf.subcommand("demo", description=cleandoc(Demo.__doc__ or ""))]
-    | Annotated[TraceCommand, tyro.conf.subcommand("trace", description=cleandoc(TraceCommand.__doc__ or ""))]
+    Annotated[DataCommand, tyro.conf.subcommand("data", description=_about(DataCommand))]
+    | Annotated[Demo, tyro.conf.subcommand("demo", description=_about(Demo))]
+    | Annotated[One, tyro.conf.subcommand("run", description=_about(One))]
+    | Annotated[Runs, tyro.conf.subcommand("runs", description=_about(Runs))]
+    | Annotated[SweepCommand, tyro.conf.subcommand("sweep", description=_about(SweepCommand))]
+    | Annotated[TheoryCommand, tyro.conf.subcommand("theory", description=_about(TheoryCommand))]
+    | Annotated[TraceCommand, tyro.conf.subcommand("trace", description=_about(TraceCommand))]
 )
-
-
-def _writable(folder: Path) -> None:
-    """Make a folder and try it, so that an hour of work does not end in front of a locked door."""
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with tempfile.NamedTemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise type(error)(error.errno, error.strerror, str(folder)) from error
-
-
-def _writable_file(path: Path) -> None:
-    if not path.name or path.is_dir():
-        raise ValueError(f"cannot write {str(path)!r}: it is a folder, not a file")
-    _writable(path.parent)
 
 
 def _parse(argv: Sequence[str]) -> Any:

@@ -14,7 +14,7 @@ from .optim.checks import whole_number
 from .parallel import in_parallel
 from .problems import Digits
 from .simulation import simulate
-from .theory.influence import influence_by_group
+from .theory.weights import influence_by_group
 from .trace import Trace
 
 __all__ = ["METHOD_OPTIONS", "Result", "make_trace", "problem", "run_all"]

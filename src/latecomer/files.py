@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["atomic"]
+__all__ = ["atomic", "writable", "writable_file"]
 
 
 @contextmanager
@@ -16,7 +17,6 @@ def atomic(path: Path) -> Iterator[Path]:
     """Yield a path to write to; when all went well it takes the place of ``path`` in one go.
 
     Examples:
-        >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     target = Path(folder) / "a.txt"
         ...     with atomic(target) as temporary:
@@ -37,3 +37,33 @@ def atomic(path: Path) -> Iterator[Path]:
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def writable(folder: Path) -> None:
+    """Make a folder and try it, so that an hour of work does not end in front of a locked door.
+
+    Examples:
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     writable(Path(folder) / "new")
+        ...     (Path(folder) / "new").is_dir()
+        True
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, str(folder)) from error
+
+
+def writable_file(path: Path) -> None:
+    """Make the folder of a file and try it.
+
+    Examples:
+        >>> writable_file(Path("."))
+        Traceback (most recent call last):
+        ValueError: cannot write '.': it is a folder, not a file
+    """
+    if not path.name or path.is_dir():
+        raise ValueError(f"cannot write {str(path)!r}: it is a folder, not a file")
+    writable(path.parent)

@@ -65,6 +65,16 @@ class WorkerSpeeds(DelayModel):
         shown = list(self.durations) if self.workers <= 20 else f"<{self.workers} workers>"
         return f"WorkerSpeeds({shown}, noise={noise}, shares={list(self.shares)})"
 
+    def fastest(self, m: int) -> WorkerSpeeds:
+        """Return the same model with the ``m`` fastest workers only.
+
+        Examples:
+            >>> WorkerSpeeds([3.0, 1.0, 2.0]).fastest(2).durations
+            (1.0, 2.0)
+        """
+        whole_number("m", m, least=1, most=self.workers)
+        return WorkerSpeeds(sorted(self.durations)[:m], self.noise, shares=self.shares)
+
     def trace(self, steps: int, seed: int = 0) -> Trace:
         """Return a schedule of ``steps`` arrivals."""
         steps, seed = checked_steps(steps, seed)

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from ..optim.checks import POSITIVE
-from .digits import DigitImages
+from .digits import digit_images
+from .images import Images
 from .networks import seeded
 
 __all__ = ["Logistic"]
 
 
-class Logistic(DigitImages):
+class Logistic(Images):
     """Cross-entropy of a linear model on scikit-learn's digits, over the ball of a given radius around zero.
 
     The objective is the mean over the training images with the classes' own shares: a batch is slow with probability
@@ -36,7 +37,7 @@ class Logistic(DigitImages):
     name = "logistic"
 
     def __init__(self, slow_class: int = 9, batch_size: int = 16, radius: float = 4.0) -> None:
-        super().__init__(slow_class, batch_size)
+        super().__init__(*digit_images(), (slow_class,), batch_size)
         self.radius = POSITIVE.check("radius", radius)
         images = self._images.flatten(1).double()
         self._features = torch.cat([images, torch.ones(len(images), 1, dtype=torch.float64)], dim=1)
@@ -46,7 +47,7 @@ class Logistic(DigitImages):
         self._weights = torch.from_numpy(weight)
 
     def __repr__(self) -> str:
-        return f"Logistic(slow_class={self.slow_class}, batch_size={self.batch_size}, radius={self.radius:g})"
+        return f"Logistic(slow_class={self.slow_classes[0]}, batch_size={self.batch_size}, radius={self.radius:g})"
 
     @property
     def diameter(self) -> float:

@@ -14,7 +14,7 @@ from ..demo import BETA, METHOD_OPTIONS, WORKERS, Result
 from ..optim import METHODS
 from ..trace import Trace
 
-__all__ = ["curves", "delays", "influence_curves", "say", "slow_and_fast", "svg", "timeline"]
+__all__ = ["blank", "curves", "delays", "influence_curves", "say", "slow_and_fast", "svg", "timeline"]
 
 FAST, SLOW, INK, GREY = "#2f6f8f", "#c1502e", "#222222", "#8a8a8a"
 # Distinct in hue and in dash, so that curves on top of each other can be told apart, also in print.
@@ -44,7 +44,8 @@ def svg(figure: Figure) -> str:
     return text[text.index("<svg") :]
 
 
-def _figure(width: float, height: float, title: str) -> tuple[Figure, Axes]:
+def blank(width: float, height: float, title: str) -> tuple[Figure, Axes]:
+    """Return a figure with one pair of axes in the house style."""
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots()
     axes.set_title(title, fontsize=11, loc="left", color=INK)
@@ -56,7 +57,7 @@ def _figure(width: float, height: float, title: str) -> tuple[Figure, Axes]:
 
 def timeline(trace: Trace, arrivals: int = 46) -> str:
     """Draw who worked on what: a bar from the iterate a gradient was started at to the update it arrived at."""
-    figure, axes = _figure(9, 3.0, "A late gradient: started at one iterate, handed in at a later update")
+    figure, axes = blank(9, 3.0, "A late gradient: started at one iterate, handed in at a later update")
     head = slice(0, arrivals)
     rows = zip(trace.worker[head], trace.version[head], trace.arrival[head], trace.group[head], strict=True)
     longest = int(np.argmax(trace.delay[head]))
@@ -81,7 +82,7 @@ def timeline(trace: Trace, arrivals: int = 46) -> str:
 
 def delays(trace: Trace) -> str:
     """Draw how late fast and slow gradients are."""
-    figure, axes = _figure(4.4, 3.6, "How late they are")
+    figure, axes = blank(4.4, 3.6, "How late they are")
     edge = int(np.quantile(trace.delay, 0.995)) + 1
     bins = np.arange(-0.5, edge + 1.5, max(1, edge // 30)).tolist()
     for group, colour, label in ((0, FAST, "fast"), (1, SLOW, "slow")):
@@ -99,7 +100,7 @@ def delays(trace: Trace) -> str:
 
 def influence_curves() -> str:
     """Draw what each method lets a gradient weigh, by its delay."""
-    figure, axes = _figure(4.6, 3.6, "What each method does with it")
+    figure, axes = blank(4.6, 3.6, "What each method does with it")
     delay = np.arange(0, 43)
     together: dict[str, list[str]] = {}
     lines: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = {}
@@ -146,7 +147,7 @@ def _bars(results: Sequence[Result]) -> Mapping[str, list[Result]]:
 
 def slow_and_fast(results: Sequence[Result]) -> str:
     """Draw the final F1 of the slow class and of the fast ones; a dot a seed."""
-    figure, axes = _figure(9, 3.2, "What came of it: final test F1 of the slow class and of the fast ones")
+    figure, axes = blank(9, 3.2, "What came of it: final test F1 of the slow class and of the fast ones")
     for index, own in enumerate(_bars(results).values()):
         for shift, key, colour in ((-0.2, "f1_slow", SLOW), (0.2, "f1_fast", FAST)):
             values = [result.history[key][-1] for result in own]
@@ -162,7 +163,7 @@ def slow_and_fast(results: Sequence[Result]) -> str:
 
 def say(results: Sequence[Result]) -> str:
     """Draw how much say the slow class got."""
-    figure, axes = _figure(9, 2.9, "Who got how much say: mean influence of a slow gradient, a fast one being 1")
+    figure, axes = blank(9, 2.9, "Who got how much say: mean influence of a slow gradient, a fast one being 1")
     names = list(METHOD_OPTIONS)
     for index, own in enumerate(_bars(results).values()):
         value = float(np.mean([result.slow_say for result in own]))

@@ -1,12 +1,10 @@
 """Bounds, parameter choices, estimates of constants, diagnostics along a run, and what does not hold."""
 
-from .advise import advise
-from .convex import Convex, convex, independent_convex, prior_convex
+from .advice import advise
 from .counter_example import CounterExample
-from .diagnose import Gradients, diagnose
-from .estimate import Constants, Interval, estimate
-from .influence import influence, influence_by_group
-from .nonconvex import (
+from .diagnostics import Gradients, diagnose
+from .estimates import Constants, Interval, estimate
+from .theorem1 import (
     CatchUp,
     NonConvex,
     catch_up,
@@ -16,6 +14,8 @@ from .nonconvex import (
     prior_nonconvex,
     repaired_nonconvex,
 )
+from .theorem2 import Convex, convex, independent_convex, prior_convex
+from .weights import influence, influence_by_group
 from .workers import Subset, fastest, largest_useful_workers, steps_needed
 
 __all__ = [

@@ -16,7 +16,7 @@ from ..seeds import sample_seeds, stream, uniforms
 from ..server import Server
 from ..simulation import simulate
 from ..trace import Trace
-from .nonconvex import catch_up, nonconvex
+from .theorem1 import catch_up, nonconvex
 
 __all__ = ["Adversary", "measure", "worst"]
 

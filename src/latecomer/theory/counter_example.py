@@ -13,7 +13,7 @@ from ..problems import Quadratic
 from ..server import Server
 from ..simulation import simulate
 from ..trace import Trace
-from .nonconvex import NonConvex, nonconvex
+from .theorem1 import NonConvex, nonconvex
 
 __all__ = ["METHODS", "CounterExample"]
 

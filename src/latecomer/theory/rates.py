@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..delays import DelayModel, Uniform
 from ..optim.projection import Ball
 from ..problems import Logistic, Quadratic
-from ..seeds import sample_seeds
 from ..server import Server
 from ..simulation import simulate
-from .convex import convex
-from .nonconvex import nonconvex
+from .estimates import Constants, estimate
+from .theorem1 import nonconvex
+from .theorem2 import convex
 
-__all__ = ["Slope", "convex_run", "nonconvex_run", "slope"]
+__all__ = ["Slope", "constants", "convex_run", "fitted", "nonconvex_run", "slope"]
 
 DIMENSIONS = 10
 
@@ -131,15 +128,17 @@ def convex_run(
         >>> 0 < row["measured"] < row["repaired"]
         True
     """
-    sigma = noise_at(problem, problem.minimiser)
+    found = constants(problem)
     promised = convex(
         L=problem.L,
         D=problem.diameter,
-        sigma=sigma,
-        sigma_L=problem.L,
+        sigma=found.sigma.high,
+        sigma_L=found.sigma_L.high,
         G=problem.gradient_at_minimum,
         workers=workers,
         steps=steps,
+        sup_noise=found.sup_noise,
+        sup_noise_L=2.0 * problem.L,
     )
     lr = promised.lr_min ** (1 - position) * promised.lr_max**position
     trace = (delays or Uniform(workers, slow_share=0.1, dependent=False)).trace(steps - 1, seed)  # x_T, not x_{T+1}
@@ -150,19 +149,30 @@ def convex_run(
     return {**known, "measured": run.final["excess"], **bounds}
 
 
-def noise_at(problem: Logistic, x: Tensor, samples: int = 64) -> float:
-    """Return the standard deviation of a batch gradient's noise at a point."""
-    mean, out = torch.empty_like(x), torch.empty_like(x)
-    problem.expected_gradient(x, mean)
-    total = 0.0
-    for share, group in zip(problem.shares, range(problem.groups), strict=True):
-        for sample in sample_seeds(7, samples).tolist():
-            problem.gradient(x, problem.batch(int(sample), group), out)
-            total += share * float((out - mean).square().sum()) / samples
-    return math.sqrt(total)
+def constants(problem: Logistic) -> Constants:
+    """Return sampled constants of the regression, at zero and on the way to its minimum.
+
+    Examples:
+        >>> found = constants(Logistic())
+        >>> 0 < found.sigma.low < found.sigma.high
+        True
+    """
+    key = repr(problem)
+    if key not in _CONSTANTS:
+        _CONSTANTS[key] = estimate(problem, samples=96, points=4, path=2.0, iterations=5)
+    return _CONSTANTS[key]
+
+
+_CONSTANTS: dict[str, Constants] = {}
 
 
 def fitted(rows: pl.DataFrame, x: str) -> tuple[Slope, NDArray[np.float64]]:
-    """Fit the power of ``measured`` in a column, and return the means over seeds too."""
+    """Fit the power of ``measured`` in a column, and return the means over seeds too.
+
+    Examples:
+        >>> rows = pl.DataFrame({"steps": [10, 100, 1000], "measured": [1.0, 0.1, 0.01]})
+        >>> round(fitted(rows, "steps")[0].value, 6)
+        -1.0
+    """
     means = rows.group_by(x).agg(pl.col("measured").mean()).sort(x)
     return slope(rows[x].to_list(), rows["measured"].to_list()), means["measured"].to_numpy()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..optim.checks import POSITIVE, whole_number
-from .nonconvex import nonconvex
+from .theorem1 import nonconvex
 
 __all__ = ["Subset", "fastest", "largest_useful_workers", "steps_needed"]
 

@@ -12,9 +12,9 @@ from ..optim import METHODS
 from ..optim.momentum import BETA
 from ..problems.base import Problem
 from ..trace import Trace
-from .convex import convex
-from .estimate import Constants, estimate
-from .nonconvex import catch_up, nonconvex, prior_nonconvex, repaired_nonconvex
+from .estimates import Constants, estimate
+from .theorem1 import catch_up, nonconvex, prior_nonconvex, repaired_nonconvex
+from .theorem2 import convex
 from .workers import largest_useful_workers
 
 __all__ = ["advise"]

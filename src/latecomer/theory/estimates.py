@@ -13,7 +13,7 @@ from torch import Tensor
 from ..optim.checks import POSITIVE, whole_number
 from ..problems.base import Problem
 from ..seeds import sample_seeds, stream
-from .diagnose import Gradients
+from .diagnostics import Gradients
 
 __all__ = ["Constants", "Interval", "estimate"]
 

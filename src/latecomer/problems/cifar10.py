@@ -1,0 +1,107 @@
+"""The paper's CIFAR-10 problem: ResNet-18, fine-tuned from ImageNet, and slow classes 5 to 9."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor, nn
+
+from .. import data
+from ..optim.checks import POSITIVE, whole_number
+from .images import Images, held_out
+from .networks import seeded
+from .resnet import ResNet18, fit_weights, read_weights
+
+__all__ = ["Cifar10"]
+
+
+class Cifar10(Images):
+    """Classify CIFAR-10's images with a ResNet-18 that knows ImageNet, as the paper does; half of the classes are slow.
+
+    Images stay at 32x32 and are normalised by the mean and deviation of CIFAR-10's channels; they are not augmented.
+    `latecomer data get cifar10` fetches the data. The weights are never fetched: see ``weights``.
+
+    Args:
+        width: Multiplies the channels: 0.25 gives a slimmer network of 16 to 128; it starts from scratch.
+        weights: Where the network starts: ``"imagenet"``, the file ``resnet18-f37072fd.pth`` in the cache of torch's
+            hub; the path of a state dict; or ``"none"``, from scratch. The last layer always starts from scratch,
+            unless a file has one for ten classes.
+        stem: ``"imagenet"``, or ``"small"``, which does not shrink the images before the first block: slower, and
+            better from scratch. ImageNet's weights do not fit it.
+        slow_classes: Which classes are slow.
+        batch_size: Images a batch.
+        split: What `evaluate` looks at: ``"test"``, or ``"validation"``, the last 5,000 training images, which are
+            never trained on.
+        data_dir: Where the data is, if not where `latecomer data get` puts it.
+
+    Examples:
+        >>> Cifar10(width=0.25)
+        Traceback (most recent call last):
+        ValueError: Invalid weights value: 'imagenet' with width 0.25 (expected 'none', or width 1)
+    """
+
+    name = "cifar10"
+
+    def __init__(
+        self,
+        width: float = 1.0,
+        weights: str | os.PathLike[str] = "imagenet",
+        stem: str = "imagenet",
+        slow_classes: Iterable[int] = (5, 6, 7, 8, 9),
+        batch_size: int = 16,
+        split: str = "test",
+        data_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        _check(width, weights, stem, slow_classes, batch_size, split)
+        self.width, self.stem, self.split = float(width), stem, split
+        self.weights, self._source, self._start = str(weights), str(weights), dict[str, Tensor]()
+        if weights != "none":
+            # Read once and kept: every model of this problem starts from the same bytes, whatever becomes of the file.
+            self._start, digest = read_weights(weights)
+            if weights != "imagenet":
+                self.weights = f"sha256:{digest}"  # which weights they are, wherever they lie
+            self.model(0)  # do they fit?
+        train, evaluated = held_out(data.load("cifar10", None if data_dir is None else str(data_dir)), split, 5000)
+        mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+        super().__init__(train, evaluated, slow_classes, batch_size, mean=mean, std=std)
+
+    def __repr__(self) -> str:
+        return (
+            f"Cifar10(width={self.width!r}, weights={self.weights!r}, stem={self.stem!r}, "
+            f"slow_classes={self.slow_classes!r}, batch_size={self.batch_size}, split={self.split!r})"
+        )
+
+    def model(self, seed: int) -> nn.Module:
+        """Return a network at its start; with weights from a file the seed draws its last layer only."""
+        model: nn.Module = seeded(lambda: ResNet18(width=self.width, num_classes=self.classes, stem=self.stem), seed)
+        if self._start:
+            fit_weights(model, self._start, self._source)
+        return model
+
+
+def _check(width: Any, weights: Any, stem: Any, slow_classes: Any, batch_size: Any, split: Any) -> None:
+    """Refuse what cannot be, before files of hundreds of megabytes are read."""
+    POSITIVE.check("width", width)
+    if stem not in ("imagenet", "small"):
+        raise ValueError(f"Invalid stem value: {stem!r} (expected 'imagenet' or 'small')")
+    if split not in ("test", "validation"):
+        raise ValueError(f"Invalid split value: {split!r} (expected 'test' or 'validation')")
+    if not isinstance(slow_classes, Iterable):
+        raise TypeError(f"Invalid slow_classes value: {slow_classes!r} (expected some classes, such as (5, 6))")
+    if whole_number("batch_size", batch_size, least=1) == 1 and stem == "imagenet":
+        raise ValueError(
+            "Invalid batch_size value: 1 (expected batch_size >= 2, or stem 'small': behind stem 'imagenet' an image "
+            "shrinks to one pixel, and BatchNorm needs two)"
+        )
+    if weights != "none" and float(width) != 1.0:
+        raise ValueError(
+            f"Invalid weights value: {_shown(weights)} with width {float(width):g} (expected 'none', or width 1)"
+        )
+    if weights == "imagenet" and stem == "small":
+        raise ValueError("Invalid weights value: 'imagenet' with stem 'small' (expected 'none', or stem 'imagenet')")
+
+
+def _shown(weights: Any) -> str:
+    return repr(os.fspath(weights) if isinstance(weights, os.PathLike) else weights)

@@ -1,0 +1,117 @@
+"""Classifying images of which some classes are slow: what digits, MNIST and CIFAR-10 share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ..optim.checks import whole_number
+from ..seeds import picks
+from .base import Problem, scores
+
+__all__ = ["Images"]
+
+_AT_ONCE = 1000  # images evaluated at a time: more is slower, the activations leave the cache
+
+
+class Images(Problem):
+    """Labelled images in memory; a batch is all slow or all fast, and an index look-up.
+
+    What is trained on them is a subclass's to say.
+
+    Args:
+        train: Images and labels to train on; images of bytes are normalised batch by batch.
+        test: Images and labels to evaluate on.
+        slow_classes: The classes whose images are slow.
+        batch_size: Images a batch.
+        mean: Mean of a pixel from 0 to 1, by channel, for images of bytes.
+        std: Its deviation.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> issubclass(lc.problems.Digits, Images)
+        True
+    """
+
+    groups = 2
+    classes = 10
+
+    def __init__(
+        self,
+        train: tuple[NDArray[Any], NDArray[np.int64]],
+        test: tuple[NDArray[Any], NDArray[np.int64]],
+        slow_classes: Iterable[int],
+        batch_size: int,
+        mean: tuple[float, ...] = (0.0,),
+        std: tuple[float, ...] = (1.0,),
+    ) -> None:
+        self.slow_classes = tuple(sorted({whole_number("slow_class", c, most=self.classes - 1) for c in slow_classes}))
+        if not 0 < len(self.slow_classes) < self.classes:
+            raise ValueError(f"Invalid slow_classes value: {list(self.slow_classes)} (expected some classes, not all)")
+        self.batch_size = whole_number("batch_size", batch_size, least=1)
+        slow = len(self.slow_classes) / self.classes
+        self.shares = (1.0 - slow, slow)
+        shape = (1, len(mean), 1, 1)
+        self._mean, self._std = (torch.tensor(values).view(shape) for values in (mean, std))
+        self._images, self._labels = (torch.from_numpy(np.array(part)) for part in train)
+        self._test_images, self._test_labels = torch.from_numpy(np.array(test[0])), np.array(test[1])
+        is_slow = np.isin(train[1], self.slow_classes)
+        self._pools = (np.flatnonzero(~is_slow), np.flatnonzero(is_slow))
+
+    def picked(self, sample: int, group: int) -> Tensor:
+        """Return which training images a batch consists of."""
+        pool = self._pools[group]
+        return torch.from_numpy(pool[picks(sample, self.batch_size, len(pool))])
+
+    def normalised(self, images: Tensor) -> Tensor:
+        """Return images as a network sees them."""
+        if images.dtype != torch.uint8:
+            return images
+        return images.to(torch.float32).div_(255.0).sub_(self._mean).div_(self._std)
+
+    def batch(self, sample: int, group: int) -> tuple[Tensor, Tensor]:
+        """Return images and labels of one batch."""
+        picked = self.picked(sample, group)
+        return self.normalised(self._images[picked]), self._labels[picked]
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """Return the cross-entropy."""
+        images, labels = batch
+        return nn.functional.cross_entropy(model(images), labels)
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Return loss, accuracy and F1 on the images to evaluate on: mean, slow, fast and per class."""
+        logits = torch.cat([model(self.normalised(part)) for part in torch.split(self._test_images, _AT_ONCE)])
+        loss = nn.functional.cross_entropy(logits, torch.from_numpy(self._test_labels))
+        return {"loss": float(loss), **self.test_scores(logits.argmax(1).numpy())}
+
+    def test_scores(self, guesses: NDArray[np.int64]) -> dict[str, float]:
+        """Return accuracy and F1 of guesses for the images to evaluate on."""
+        return scores(self._test_labels, guesses, self.classes, set(self.slow_classes))
+
+
+def held_out(
+    arrays: dict[str, NDArray[Any]], split: str, validation: int
+) -> tuple[tuple[NDArray[Any], NDArray[np.int64]], tuple[NDArray[Any], NDArray[np.int64]]]:
+    """Split a dataset: the last ``validation`` training images are never trained on; choices are made on them.
+
+    Examples:
+        >>> arrays = {"train_images": np.zeros((5, 2)), "train_labels": np.arange(5),
+        ...           "test_images": np.zeros((2, 2)), "test_labels": np.arange(2)}
+        >>> train, evaluated = held_out(arrays, "validation", 2)
+        >>> train[1].tolist(), evaluated[1].tolist()
+        ([0, 1, 2], [3, 4])
+    """
+    if split not in ("test", "validation"):
+        raise ValueError(f"Invalid split value: {split!r} (expected 'test' or 'validation')")
+    images, labels = arrays["train_images"], arrays["train_labels"]
+    cut = len(labels) - whole_number("validation", validation, least=1, most=len(labels) - 1)
+    kept = (images[:cut], labels[:cut])
+    if split == "validation":
+        return kept, (images[cut:], labels[cut:])
+    return kept, (arrays["test_images"], arrays["test_labels"])

@@ -1,0 +1,225 @@
+"""ResNet-18 under the names torchvision gives its parts, so that published weights fit, and the loading of them."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..optim.checks import POSITIVE, whole_number
+
+__all__ = ["BasicBlock", "ResNet18", "load_weights"]
+
+_FILE = "resnet18-f37072fd.pth"  # the name ends in the first digits of its SHA-256, as torch's hub has it
+_COUNTER = "num_batches_tracked"  # BatchNorm counts with it and computes nothing; older files do not have it
+_HEAD = ("fc.weight", "fc.bias")
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions with BatchNorm, and a way around them.
+
+    The way around is a 1x1 convolution with BatchNorm where the block changes the shape, and nothing elsewhere.
+
+    Args:
+        inputs: Channels that come in.
+        outputs: Channels that go out.
+        stride: Stride of the first convolution.
+
+    Examples:
+        >>> tuple(BasicBlock(4, 8, stride=2)(torch.zeros(2, 4, 6, 6)).shape)
+        (2, 8, 3, 3)
+    """
+
+    def __init__(self, inputs: int, outputs: int, stride: int = 1) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.downsample: nn.Sequential | None = None
+        if stride != 1 or inputs != outputs:
+            shortcut = nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False)
+            self.downsample = nn.Sequential(shortcut, nn.BatchNorm2d(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what the convolutions add to what goes around them."""
+        around = x if self.downsample is None else self.downsample(x)
+        inner = nn.functional.relu(self.bn1(self.conv1(x)), inplace=True)
+        return nn.functional.relu(self.bn2(self.conv2(inner)).add_(around), inplace=True)
+
+
+class ResNet18(nn.Module):
+    """The residual network of 18 layers: a stem, four layers of two blocks, the mean over all places, a linear layer.
+
+    Convolutions start from He's normal distribution by fan-out, BatchNorm at one and zero.
+
+    Args:
+        width: Multiplies the channels, which are 64, 128, 256 and 512.
+        num_classes: How many logits there are.
+        stem: ``"imagenet"`` halves an image twice before the first block, with a 7x7 convolution and max-pooling;
+            ``"small"``, a 3x3 convolution, leaves its size alone.
+
+    Examples:
+        >>> tuple(ResNet18(width=0.125)(torch.zeros(2, 3, 32, 32)).shape)
+        (2, 10)
+        >>> sum(p.numel() for p in ResNet18(num_classes=1000).parameters())
+        11689512
+    """
+
+    def __init__(self, width: float = 1.0, num_classes: int = 10, stem: str = "imagenet") -> None:
+        super().__init__()
+        first = max(1, round(64 * POSITIVE.check("width", width)))
+        num_classes = whole_number("num_classes", num_classes, least=1)
+        if stem == "imagenet":
+            self.conv1 = nn.Conv2d(3, first, 7, stride=2, padding=3, bias=False)
+        elif stem == "small":
+            self.conv1 = nn.Conv2d(3, first, 3, padding=1, bias=False)
+        else:
+            raise ValueError(f"Invalid stem value: {stem!r} (expected 'imagenet' or 'small')")
+        self.bn1 = nn.BatchNorm2d(first)
+        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1) if stem == "imagenet" else nn.Identity()
+        self.layer1 = _layer(first, first, stride=1)
+        self.layer2 = _layer(first, 2 * first, stride=2)
+        self.layer3 = _layer(2 * first, 4 * first, stride=2)
+        self.layer4 = _layer(4 * first, 8 * first, stride=2)
+        self.fc = nn.Linear(8 * first, num_classes)
+        for part in self.modules():
+            if isinstance(part, nn.Conv2d):
+                nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits."""
+        x = self.maxpool(nn.functional.relu(self.bn1(self.conv1(x)), inplace=True))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        logits: Tensor = self.fc(x.mean((2, 3)))
+        return logits
+
+
+def _layer(inputs: int, outputs: int, stride: int) -> nn.Sequential:
+    return nn.Sequential(BasicBlock(inputs, outputs, stride), BasicBlock(outputs, outputs))
+
+
+def load_weights(model: nn.Module, source: str | os.PathLike[str]) -> tuple[str, ...]:
+    """Copy weights from a file into a network, all of them or, where one does not fit, none.
+
+    A last layer for another number of classes is left out, and BatchNorm's counters, which older files do not have,
+    stay as they are.
+
+    Args:
+        model: The network.
+        source: A file with a state dict, or ``"imagenet"``, the one that torch's hub has in its cache under
+            ``checkpoints/resnet18-f37072fd.pth``; its SHA-256 is checked. Nothing is ever downloaded.
+
+    Returns:
+        The names that the file did not set.
+
+    Examples:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "weights.pth"
+        ...     torch.save(ResNet18(width=0.125, num_classes=1000).state_dict(), path)
+        ...     load_weights(ResNet18(width=0.125, num_classes=10), path)
+        ('fc.weight', 'fc.bias')
+    """
+    state, _ = read_weights(source)
+    return fit_weights(model, state, "The ImageNet weights" if source == "imagenet" else str(source))
+
+
+def read_weights(source: str | os.PathLike[str]) -> tuple[dict[str, Tensor], str]:
+    """Return the tensors of a state dict by name, and the SHA-256 of the file they are from.
+
+    Examples:
+        >>> read_weights("nowhere.pth")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ValueError: Cannot read the weights nowhere.pth (No such file or directory): give the path of a state dict, ...
+    """
+    if not isinstance(source, (str, os.PathLike)) or source == "":
+        raise TypeError(f"Invalid weights value: {source!r} (expected 'imagenet', 'none' or the path of a state dict)")
+    published = source == "imagenet"
+    path = Path(torch.hub.get_dir(), "checkpoints", _FILE) if published else Path(source)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        if published:
+            raise ValueError(
+                f"There are no ImageNet weights at {path} ({error.strerror}): place {_FILE} there, give the path of "
+                "the file as weights, or start from scratch with weights 'none'"
+            ) from error
+        raise ValueError(
+            f"Cannot read the weights {path} ({error.strerror}): give the path of a state dict, "
+            "or start from scratch with weights 'none'"
+        ) from error
+    digest, wanted = hashlib.sha256(content).hexdigest(), _FILE.partition("-")[2].partition(".")[0]
+    if published and not digest.startswith(wanted):
+        raise ValueError(
+            f"{path} is cut short or another file, its SHA-256 starts with {digest[:8]}, not {wanted}: "
+            "fetch it again, or start from scratch with weights 'none'"
+        )
+    try:
+        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises whatever its readers do
+        raise ValueError(
+            f"{path} is cut short or not a file of weights: fetch it again, or give the path of another one"
+        ) from error
+    return _named_tensors(state, path), digest
+
+
+def _named_tensors(state: Any, path: Path) -> dict[str, Tensor]:
+    if not isinstance(state, Mapping):
+        raise ValueError(f"{path} holds no state dict but {type(state).__name__}: save model.state_dict() to it")
+    for name, value in state.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor):
+            raise ValueError(
+                f"{path} holds no state dict, {name!r} is {type(value).__name__}: save model.state_dict() to it"
+            )
+    return {name: value.detach() for name, value in state.items()}
+
+
+def fit_weights(model: nn.Module, state: Mapping[str, Tensor], source: str) -> tuple[str, ...]:
+    """Copy tensors into a network by their names, if all fit, and return the names that were not set.
+
+    Examples:
+        >>> state = ResNet18(width=0.125, stem="small").state_dict()
+        >>> fit_weights(ResNet18(width=0.125), state, "mine.pth")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ValueError: mine.pth does not fit: conv1.weight is (8, 3, 3, 3) there and (8, 3, 7, 7) here; ...
+    """
+    own = model.state_dict()
+    left = set(_HEAD) if _other_classes(own, state) else set()
+    remedy = "give the state dict of a ResNet-18 of this width and stem, or start from scratch with weights 'none'"
+    for name, value in state.items():
+        if name not in own:
+            raise ValueError(f"{source} does not fit: {name} is not a part of this network; {remedy}")
+        if name in left:
+            continue
+        if value.shape != own[name].shape:
+            there, here = tuple(value.shape), tuple(own[name].shape)
+            raise ValueError(f"{source} does not fit: {name} is {there} there and {here} here; {remedy}")
+        if value.is_floating_point() != own[name].is_floating_point():
+            raise ValueError(f"{source} does not fit: {name} is of {value.dtype}, not {own[name].dtype}; {remedy}")
+        if not bool(torch.isfinite(value).all()):
+            raise ValueError(f"{source} cannot be used: {name} has a NaN or an infinity in it; give another file")
+    left.update(name for name in own if name not in state)
+    missing = [name for name in own if name in left and name not in state and not name.endswith(_COUNTER)]
+    if missing:
+        raise ValueError(f"{source} does not fit: {missing[0]} is not in it; {remedy}")
+    with torch.no_grad():
+        for name, value in own.items():
+            if name not in left:
+                value.copy_(state[name])
+    return tuple(name for name in own if name in left)
+
+
+def _other_classes(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> bool:
+    """Whether the last layer there is whole, and only for another number of classes than here."""
+    if not all(name in own and name in state for name in _HEAD):
+        return False
+    weight, bias = (state[name].shape for name in _HEAD)
+    classes, features = own["fc.weight"].shape
+    return len(bias) == 1 and bias[0] != classes and weight == (bias[0], features)

@@ -1,0 +1,274 @@
+"""The next byte of Python's own source, in windows of several lengths: what a gradient costs is the sample's."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import statistics
+import sysconfig
+import time
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ..delays.base import group_shares
+from ..optim.checks import whole_number
+from ..seeds import picks
+from .base import Problem
+from .networks import seeded
+
+__all__ = ["Text", "Transformer"]
+
+_BYTES = 256
+_AT_ONCE = 4096  # bytes evaluated at a time: more is slower, the activations leave the cache
+_EVERY = 10  # one file in so many is held out
+# Tests, and folders of tables and generated pages: their files are so alike that the held-out ones would be known.
+_SKIPPED = {"encodings", "idlelib", "pydoc_data", "site-packages", "test", "tests"}
+
+
+class _Block(nn.Module):
+    """Attention to what came before, then two linear layers; each is added to what it was given, normalised first."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm_attention, self.norm_hidden = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.query_key_value, self.mix = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.hidden = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what the next block sees."""
+        windows, length, width = x.shape
+        parts = self.query_key_value(self.norm_attention(x)).view(windows, length, 3, self.heads, width // self.heads)
+        query, key, value = parts.permute(2, 0, 3, 1, 4)
+        seen = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.mix(seen.transpose(1, 2).reshape(windows, length, width))
+        added: Tensor = x + self.hidden(self.norm_hidden(x))
+        return added
+
+
+class Transformer(nn.Module):
+    """A small causal transformer on bytes: pre-norm, learned positions, and a head that shares the embedding's weights.
+
+    Args:
+        width: Numbers a position.
+        layers: Number of blocks.
+        heads: Heads of attention; they share the width evenly.
+        longest: How many positions there are.
+
+    Examples:
+        >>> network = Transformer(width=64, layers=2, heads=4, longest=512)
+        >>> sum(p.numel() for p in network.parameters())
+        149248
+        >>> network(torch.zeros(3, 10, dtype=torch.int64)).shape
+        torch.Size([3, 10, 256])
+    """
+
+    def __init__(self, width: int = 64, layers: int = 2, heads: int = 4, longest: int = 512) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(_BYTES, width)
+        self.positions = nn.Parameter(torch.empty(longest, width))
+        for table in (self.embedding.weight, self.positions):
+            nn.init.normal_(table, std=0.05)  # the head's weights too: the first guesses are all but even
+        self.blocks = nn.Sequential(*(_Block(width, heads) for _ in range(layers)))
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, text: Tensor) -> Tensor:
+        """Return the logits of the byte after each byte of ``text``, which has a window a row."""
+        x = self.embedding(text) + self.positions[: text.shape[1]]
+        return functional.linear(self.norm(self.blocks(x)), self.embedding.weight)
+
+
+class Text(Problem):
+    """Predict the next byte of the running Python's standard library; a batch of longer windows costs more.
+
+    Every batch has as many windows as any other, and its group says how long they are, so what a gradient costs really
+    grows with the data. `costs` measures it here, for `latecomer.delays.SampleCost`. The text is every module and
+    package in order of name, without tests, idlelib and tables (encodings, pydoc_data); one file in ten is held out. A
+    window starts anywhere, so it may run from a file into the next.
+
+    Args:
+        width: Numbers a position of the transformer.
+        layers: Its blocks.
+        heads: Its heads of attention; they share the width evenly.
+        lengths: Bytes a window of each group, shortest first: the fast group is the short one.
+        shares: Share of each group, for `loss` in `evaluate` and for the schedule.
+        batch_size: Windows a batch.
+        evaluated: Held-out bytes to evaluate on for each length, in windows spread evenly over the held-out text.
+        limit: Bytes of text to read at most, those held out included.
+        folder: Where the text is, if not where the running Python's library is: modules, and packages of them.
+
+    Attributes:
+        corpus: The first digits of the text's SHA-256: another Python has another text, and its runs are other runs.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> problem = Text(width=8, layers=1, heads=2, lengths=(8, 16), shares=(0.8, 0.2), evaluated=64, limit=200_000)
+        >>> inputs, following = problem.batch(sample=3, group=1)
+        >>> inputs.shape, bool((inputs[:, 1:] == following[:, :-1]).all())
+        (torch.Size([8, 16]), True)
+        >>> schedule = lc.delays.SampleCost(3, cost=problem.costs(), shares=problem.shares).trace(steps=5, seed=0)
+        >>> list(lc.simulate(problem, "momentum", schedule, lr=0.1).final)
+        ['update', 'time', 'loss', 'bits_per_byte', 'loss_8', 'loss_16']
+    """
+
+    name = "text"
+
+    def __init__(
+        self,
+        width: int = 64,
+        layers: int = 2,
+        heads: int = 4,
+        lengths: Sequence[int] = (64, 128, 256, 512),
+        shares: Sequence[float] = (0.4, 0.3, 0.2, 0.1),
+        batch_size: int = 8,
+        evaluated: int = 8192,
+        limit: int = 4_000_000,
+        folder: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.width, self.layers = whole_number("width", width, least=1), whole_number("layers", layers, least=1)
+        self.heads = whole_number("heads", heads, least=1)
+        if self.width % self.heads:
+            raise ValueError(f"Invalid heads value: {heads} (expected a divisor of the width, {width})")
+        self.lengths = _checked_lengths(lengths)
+        if not isinstance(shares, Sequence | np.ndarray) or isinstance(shares, str):
+            raise TypeError(f"Invalid shares value: {shares!r} (expected one number a length)")
+        if len(shares) != len(self.lengths):
+            raise ValueError(f"Got {len(shares)} shares for {len(self.lengths)} lengths (expected one share a length)")
+        self.shares, self.groups = group_shares(None, shares), len(self.lengths)
+        self.batch_size = whole_number("batch_size", batch_size, least=1)
+        self.evaluated = whole_number("evaluated", evaluated, least=1)
+        self._text, self._held_out, self.corpus = _corpus(
+            Path(sysconfig.get_paths()["stdlib"] if folder is None else folder), whole_number("limit", limit, least=1)
+        )
+        longest, least = self.lengths[-1], min(len(self._text), len(self._held_out))
+        if least <= longest:
+            raise ValueError(
+                f"Invalid lengths value: {list(self.lengths)} (expected less than the {least} bytes there are to train "
+                "or to evaluate on: shorten the windows, or raise the limit)"
+            )
+
+    def __repr__(self) -> str:
+        return (
+            f"Text(width={self.width}, layers={self.layers}, heads={self.heads}, lengths={self.lengths}, "
+            f"shares={self.shares}, batch_size={self.batch_size}, evaluated={self.evaluated}, corpus={self.corpus!r})"
+        )
+
+    def model(self, seed: int) -> nn.Module:
+        """Return a fresh transformer."""
+        return seeded(lambda: Transformer(self.width, self.layers, self.heads, self.lengths[-1]), seed)
+
+    def batch(self, sample: int, group: int) -> tuple[Tensor, Tensor]:
+        """Return windows of the group's length, one a row, and the bytes that follow each of their bytes."""
+        length = self.lengths[group]
+        return _windows(self._text, picks(sample, self.batch_size, len(self._text) - length), length)
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """Return the mean cross-entropy of the next byte, in nats."""
+        inputs, following = batch
+        return functional.cross_entropy(model(inputs).flatten(0, 1), following.flatten())
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Return the loss on held-out text of each length, their mean by the shares, and that mean in bits a byte."""
+        losses = [self._held_out_loss(model, length) for length in self.lengths]
+        loss = sum(share * value for share, value in zip(self.shares, losses, strict=True))
+        by_length = {f"loss_{length}": value for length, value in zip(self.lengths, losses, strict=True)}
+        return {"loss": loss, "bits_per_byte": loss / math.log(2), **by_length}
+
+    def _held_out_loss(self, model: nn.Module, length: int) -> float:
+        starts = np.linspace(0, len(self._held_out) - length - 1, max(1, self.evaluated // length)).astype(np.int64)
+        total = 0.0
+        for part in np.array_split(starts, min(len(starts), math.ceil(len(starts) * length / _AT_ONCE))):
+            total += float(self.loss(model, _windows(self._held_out, part, length))) * len(part)
+        return total / len(starts)
+
+    def costs(self, repeats: int = 5) -> tuple[float, ...]:
+        """Return the CPU seconds of a gradient for each group: the median of several, in turns, on this machine.
+
+        They count every thread of the process, so do nothing else in it meanwhile. They are measurements: two calls
+        differ a little, and so do schedules made with them. To repeat a run, keep its trace or write the costs down.
+
+        Examples:
+            >>> problem = Text(width=8, layers=1, lengths=(8, 256), shares=(0.9, 0.1), limit=200_000)
+            >>> short, long = problem.costs(repeats=3)
+            >>> 0 < short < long
+            True
+        """
+        repeats = whole_number("repeats", repeats, least=1)
+        model = self.model(0)
+        seconds: list[list[float]] = [[] for _ in self.lengths]
+        for repeat in range(repeats + 1):  # the first is to warm up
+            for group, measured in enumerate(seconds):
+                model.zero_grad(set_to_none=True)
+                start = time.process_time()
+                self.loss(model, self.batch(repeat, group)).backward()  # type: ignore[no-untyped-call]
+                measured.append(time.process_time() - start)
+        tick = time.get_clock_info("process_time").resolution  # a coarse clock may see nothing
+        return tuple(max(statistics.median(measured[1:]), tick) for measured in seconds)
+
+
+def _checked_lengths(lengths: Any) -> tuple[int, ...]:
+    if not isinstance(lengths, Sequence | np.ndarray) or isinstance(lengths, str):
+        raise TypeError(f"Invalid lengths value: {lengths!r} (expected whole numbers, shortest first)")
+    checked = tuple(whole_number("length", length, least=1) for length in lengths)
+    if not checked or any(a >= b for a, b in pairwise(checked)):
+        raise ValueError(f"Invalid lengths value: {list(checked)} (expected one or more, each longer than the last)")
+    return checked
+
+
+def _windows(text: Tensor, starts: NDArray[np.int64], length: int) -> tuple[Tensor, Tensor]:
+    """Cut windows out of a text: their bytes, and the bytes that follow."""
+    rows = text[torch.from_numpy(starts)[:, None] + torch.arange(length + 1)].to(torch.int64)
+    return rows[:, :-1], rows[:, 1:]
+
+
+def _sources(folder: Path) -> Iterator[Path]:
+    """Find the modules of a folder and of the packages in it, in order of name."""
+    for path in sorted(folder.iterdir(), key=lambda path: path.name):
+        # What the build wrote about this machine is not the library's text.
+        if path.suffix == ".py" and path.is_file() and not path.name.startswith("_sysconfigdata"):
+            yield path
+        elif path.name not in _SKIPPED and (path / "__init__.py").is_file():
+            yield from _sources(path)
+
+
+def _split(folder: Path, limit: int) -> tuple[list[bytes], list[bytes]]:
+    """Read files until there are ``limit`` bytes: those to train on, and those held out; a text occurs once."""
+    texts: dict[bytes, None] = {}
+    left = limit
+    for path in _sources(folder):
+        text = path.read_bytes()[:left]
+        if text and text not in texts:
+            texts[text] = None
+            left -= len(text)
+        if not left:
+            break
+    files = list(texts)
+    held_out = files[_EVERY - 1 :: _EVERY]
+    del files[_EVERY - 1 :: _EVERY]
+    return files, held_out
+
+
+@lru_cache(maxsize=4)
+def _corpus(folder: Path, limit: int) -> tuple[Tensor, Tensor, str]:
+    """Return the text to train on, the text held out, and the first digits of the digest of both."""
+    if not folder.is_dir():
+        raise ValueError(f"There is no folder {str(folder)!r} to read text from: pass the folder of some Python source")
+    parts = [b"".join(files) for files in _split(folder, limit)]
+    if not all(parts):
+        raise ValueError(
+            f"There are fewer than {_EVERY} Python files within {limit} bytes of {str(folder)!r}: raise the limit, or "
+            "pass a folder with more"
+        )
+    digest = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:12]
+    text, held_out = (torch.frombuffer(bytearray(part), dtype=torch.uint8) for part in parts)
+    return text, held_out, digest
