@@ -398,6 +398,18 @@ def test_dropout_and_buffers_follow_the_ticket_and_the_checkpoint(method: str, t
         lc.simulate(Own(careless=True), method, trace, lr=0.02, checkpoint=path)
 
 
+def test_a_broken_forward_pass_leaves_running_averages_alone() -> None:
+    class Sometimes(Own):
+        def batch(self, sample: int, group: int) -> torch.Tensor:
+            value = super().batch(sample, group)
+            return value * math.nan if sample % 5 == 0 else value
+
+    run = lc.simulate(Sometimes(), "momentum", lc.delays.Constant(2, 0.3).trace(steps=60, seed=0), lr=0.02)
+    assert run.non_finite > 3
+    assert run.diverged_at is None
+    assert all(torch.isfinite(value).all() for value in run.state.values())
+
+
 def test_both_points_of_a_sample_see_the_same_dropout() -> None:
     """At lr 0 the points are equal, so the contribution g - (1-beta)g' is beta·g for every ticket."""
     trace = lc.delays.Constant(2, 0.3).trace(steps=10, seed=0)

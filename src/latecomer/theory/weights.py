@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..optim import METHODS
 from ..trace import Trace
 
-__all__ = ["influence", "influence_by_group"]
+__all__ = ["influence", "influence_by_group", "influence_by_worker"]
 
 
 def influence(trace: Trace, method: str, options: Mapping[str, Any] | None = None) -> NDArray[np.float64]:
@@ -51,8 +51,24 @@ def influence_by_group(trace: Trace, method: str, options: Mapping[str, Any] | N
         >>> round(float(slow / fast), 1)
         0.3
     """
-    weight, groups = influence(trace, method, options), len(trace.header.groups)
-    arrivals = np.bincount(trace.group, minlength=groups)
+    return _mean_by(trace.group, len(trace.header.groups), influence(trace, method, options))
+
+
+def influence_by_worker(trace: Trace, method: str, options: Mapping[str, Any] | None = None) -> NDArray[np.float64]:
+    """Return the mean influence of an arrival of each worker; NaN for one that never arrived.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> trace = lc.delays.DataDependent(workers=3, slow_share=0.1).trace(steps=9_000, seed=0)
+        >>> slowest, _, fastest = influence_by_worker(trace, "ordered-momentum", {"beta": 0.1})
+        >>> bool(slowest < 0.8 * fastest)
+        True
+    """
+    return _mean_by(trace.worker, trace.header.workers, influence(trace, method, options))
+
+
+def _mean_by(which: NDArray[Any], count: int, weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    arrivals = np.bincount(which, minlength=count)
     with np.errstate(invalid="ignore"):
-        mean: NDArray[np.float64] = np.bincount(trace.group, weights=weight, minlength=groups) / arrivals
+        mean: NDArray[np.float64] = np.bincount(which, weights=weight, minlength=count) / arrivals
     return mean

@@ -13,7 +13,14 @@ __all__ = ["Subset", "fastest", "largest_useful_workers", "steps_needed"]
 
 
 def largest_useful_workers(
-    *, L: float, delta: float, sigma: float, steps: int, G: float | None = None, sup_noise: float | None = None
+    *,
+    L: float,
+    delta: float,
+    sigma: float,
+    steps: int,
+    G: float | None = None,
+    sup_noise: float | None = None,
+    D: float | None = None,
 ) -> dict[str, float]:
     """Return by each bound the largest M whose own terms stay below the noise that is there with one worker too.
 
@@ -24,6 +31,7 @@ def largest_useful_workers(
         steps: T.
         G: Bound on the gradient, for the rate known before; left out without it.
         sup_noise: Bound on the norm of the noise, for the repaired theorem; left out without it.
+        D: Diameter of the set, for the convex bounds; left out without it.
 
     Examples:
         >>> {name: round(m) for name, m in
@@ -39,6 +47,13 @@ def largest_useful_workers(
     if G is not None:
         by_gradient = s**1.5 * T**0.25 / (gap**0.25 * POSITIVE.check("G", G))
         found["before (Eq. 1)"] = max(1.0, min(by_gradient, s * math.sqrt(T / gap)))
+    if D is not None:
+        reach = POSITIVE.check("D", D) * one.L
+        found["Theorem 2"] = 1.0 + s * math.sqrt(T) / (3.0 * reach)
+        if sup_noise is not None:
+            found["Theorem 2, repaired"] = 1.0 + s * math.sqrt(T) / (3.0 * reach + sup_noise)
+        found["before, convex (Eq. 2)"] = 1.0  # its leading term grows with M
+        found["data-independent, convex"] = max(1.0, s * math.sqrt(T) / reach)
     return found
 
 
