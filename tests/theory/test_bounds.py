@@ -84,6 +84,20 @@ def test_theorem_2_is_the_papers_formula(k: dict[str, Any], D: float, sigma_L: f
     assert both.bound(both.lr_min) <= 2 * both.bound(both.lr_max) * (1 + 1e-9)
 
 
+def test_noise_that_changes_with_the_point_needs_its_own_bound() -> None:
+    known = {"L": 1.0, "D": 2.0, "sigma": 1.0, "sigma_L": 5.0, "workers": 7, "steps": 10_000}
+    without, half, whole = (
+        theory.convex(**known, **more) for more in ({}, {"sup_noise": 3.0}, {"sup_noise": 3.0, "sup_noise_L": 5.0})
+    )
+    assert without.repaired(1e-5) == half.repaired(1e-5) > whole.repaired(1e-5) > whole.bound(1e-5)
+
+
+def test_tiny_noise_is_no_trouble() -> None:
+    k = {"L": 1.0, "delta": 1.0, "sigma": 1e-170, "workers": 3, "steps": 100}
+    assert theory.repaired_nonconvex(**k).beta == 1 / 32
+    assert theory.delay_adaptive_lr(**k, delay=0) == pytest.approx(1 / 3)
+
+
 def test_catch_up_has_its_best_learning_rate_and_refuses_larger_ones() -> None:
     k = {"L": 2.0, "delta": 1.0, "sigma": 0.5, "workers": 9, "steps": 5000, "sup_gradient": 3.0}
     best = theory.catch_up(**k)
@@ -120,6 +134,8 @@ def test_prior_rates_and_useful_workers() -> None:
         (lambda: theory.nonconvex(L=1, delta=1, sigma=1, workers=2, steps=0), "Invalid steps value: 0"),
         (lambda: theory.convex(L=1, D=0, sigma=1, workers=2, steps=10), "Invalid D value: 0"),
         (lambda: theory.convex(L=1, D=1, sigma=1, workers=2, steps=10).bound(1.0), r"expected lr <= 1/\(4 L T\)"),
+        (lambda: theory.nonconvex(L=1e-200, delta=1e-200, sigma=1, workers=2, steps=10), "is out of reach"),
+        (lambda: theory.fastest([1.0], L=1, delta=1, sigma=1, epsilon=1e-200), "Invalid epsilon value"),
         (lambda: theory.fastest([], L=1, delta=1, sigma=1, epsilon=0.1), "Invalid number of durations value: 0"),
         (lambda: theory.fastest([1, -1], L=1, delta=1, sigma=1, epsilon=0.1), "Invalid duration value: -1"),
         (lambda: theory.steps_needed(L=1, delta=1, sigma=1, workers=2, epsilon=0), "Invalid epsilon value: 0"),

@@ -225,3 +225,20 @@ def test_theorem_2_needs_the_gradient_at_the_minimum(constant: float) -> None:
     promised = lc.theory.convex(L=L, D=D, sigma=0.0, G=c, workers=1, steps=T)
     assert excess <= promised.bound(lr)
     assert c > promised.L * D  # far from a minimum on the whole line within reach of K, which is what would excuse it
+
+
+def test_the_papers_delay_model_does_not_draw_samples_independently() -> None:
+    """Version k's sample should not depend on whether version k-1, in flight when it starts, is slow."""
+    trace = lc.delays.DataDependent(workers=2, slow_share=0.1, weights=(1.0, 1.0)).trace(steps=60_000, seed=0)
+    group = np.full(len(trace) + 2, -1)
+    arrival = np.zeros(len(trace) + 2, dtype=np.int64)
+    group[trace.version], arrival[trace.version] = trace.group, trace.arrival
+    k = np.arange(3, len(trace) - 100)
+    out = k[arrival[k - 1] > k - 1]  # version k-1 has not arrived when version k starts
+    shares = [float((group[out[group[out - 1] == kind]] == 1).mean()) for kind in (0, 1)]
+    assert shares[1] < 0.01 < 0.1 < shares[0]
+    honest = lc.delays.SampleCost(2, (1.0, 3.0), slow_share=0.1).trace(steps=60_000, seed=0)
+    group[honest.version], arrival[honest.version] = honest.group, honest.arrival
+    out = k[arrival[k - 1] > k - 1]
+    shares = [float((group[out[group[out - 1] == kind]] == 1).mean()) for kind in (0, 1)]
+    assert abs(shares[0] - shares[1]) < 0.02

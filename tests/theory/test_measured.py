@@ -105,6 +105,30 @@ def test_the_in_flight_term_is_real_at_beta_1_and_smaller_below() -> None:
     assert over["catch-up", 1.0] < 0.2 * over["async-sgd", 1.0]
 
 
+def test_the_mean_gradient_vanishes_under_catch_up_and_not_under_ordering() -> None:
+    example = theory.CounterExample(21)
+    means = {}
+    for method in ("ordered-momentum", "catch-up"):
+        seen: list[float] = []
+        options = {"lr": example.promised.lr, "beta": example.promised.beta, "evaluate_every": example.steps}
+        watch = {"watch": lambda server, seen=seen: seen.append(server._params[0].item())}
+        lc.simulate(example.problem, method, example.trace(), **options, **watch)
+        means[method] = abs(sum(seen[len(seen) // 2 :]) / (len(seen) - len(seen) // 2))
+    assert means["ordered-momentum"] > 5 * means["catch-up"]
+
+
+def test_the_bound_of_catch_up_with_bounded_delays_holds() -> None:
+    """8 delta/(lr T) + 6 L lr sigma² + 16 L² lr² (M-1) tau sigma² + 9 M sigma²/T, while samples are held back."""
+    schedule = Adversary(6, share=0.5, hold=-1.0, age=0.3, noise=0.2)
+    M, T, start = 6, 3000, 1.0
+    tau = int(schedule.trace(T).delay.max())
+    lr = 1 / (32 * (M - 1) * tau) ** 0.5
+    beta = min(1.0, 32**0.5 * lr)
+    squared, _ = measure("catch-up", schedule, T, lr=lr, beta=beta, start=start)
+    bound = 8 * start**2 / 2 / (lr * T) + 6 * lr + 16 * lr**2 * (M - 1) * tau + 9 * M / T
+    assert 0 < squared <= bound
+
+
 def test_estimates_meet_known_constants() -> None:
     problem = lc.problems.Quadratic(6, (0.2, 2.0), centres=(0.0, 3.0), shares=(0.5, 0.5), noise=0.5)
     found = theory.estimate(problem, samples=200, iterations=60)
@@ -148,12 +172,14 @@ def test_rates_are_no_slower_than_declared() -> None:
     rows = pl.DataFrame([nonconvex_run(t, 4, seed=s) for t in (500, 1000, 2000, 4000) for s in range(2)])
     assert fitted(rows, "steps")[0].no_slower_than(-0.5)
     assert (rows["measured"] <= rows["repaired"]).all()
-    rows = pl.DataFrame([nonconvex_run(1500, m) for m in (2, 5, 17, 33)])
-    assert fitted(rows.with_columns(pl.col("workers") - 1), "workers")[0].no_slower_than(1.1)
+    rows = pl.DataFrame([nonconvex_run(1000, m) for m in (2, 3, 5, 9, 17, 33)])
+    assert fitted(rows.with_columns(pl.col("workers") - 1), "workers")[0].no_slower_than(1.0)
     problem = lc.problems.Logistic()
     rows = pl.DataFrame([convex_run(problem, t, 7) for t in (250, 500, 1000, 2000)])
     assert fitted(rows, "steps")[0].no_slower_than(-0.5)
     assert (rows["measured"] <= rows["repaired"]).all()
+    crowds = pl.DataFrame([convex_run(problem, 300, m) for m in (2, 3, 5, 9, 17)])
+    assert fitted(crowds.with_columns(pl.col("workers") - 1), "workers")[0].no_slower_than(1.0)
     low = convex_run(problem, 1000, 7, position=0.0)
     assert low["measured"] > rows["measured"][2]
 

@@ -55,7 +55,8 @@ def advise(
     start = 2 * smooth * gap
     largest = found.sup_noise + start**0.5
     ours = catch_up(**crowd, sup_gradient=largest)
-    useful = largest_useful_workers(**known, G=largest, sup_noise=found.sup_noise)
+    diameter = getattr(problem, "diameter", None)
+    useful = largest_useful_workers(**known, G=largest, sup_noise=found.sup_noise, D=diameter)
     beta = published.beta if beta is None else BETA.check("beta", beta)
     lines = [
         f"{problem.name}, {trace.header.workers} workers, {steps:,} updates, {trace.header.model}",
@@ -112,7 +113,8 @@ def _advice(trace: Trace, beta: float, bound: float, start: float, proved: float
         words.append("The published bound is above what the start has: at this length it promises nothing.")
     slow, fast = trace.delay[trace.group > 0], trace.delay[trace.group == 0]
     if len(slow) and len(fast) and slow.mean() > 1.5 * max(fast.mean(), 0.1):
-        words.append("Delays depend on the data, so Theorem 1 as published does not apply; what is proved does.")
+        words.append("Delays depend on the data, so Theorem 1 as published does not hold. What is proved does, if")
+        words.append("samples are drawn independently when a job starts; the paper's own delay model does not do that.")
         share = float(_kept(slow, beta).mean() / _kept(fast, beta).mean())
         if share < 0.8:
             lower = 0.1 / float(slow.mean() - fast.mean())
@@ -120,7 +122,10 @@ def _advice(trace: Trace, beta: float, bound: float, start: float, proved: float
             words.append(f"catch-up trains on them alike; or take beta below about {lower:.2g}.")
     if beta > 3 * proved:
         words.append(f"beta = {beta:.3g} is {beta / proved:.0f} times what the proved bound asks for.")
-    return [*words, "The constants are local estimates: read orders of magnitude, and tune the learning rate."]
+    return [
+        *words,
+        "The constants are local estimates, and the bounds hold if they do: tune the learning rate.",
+    ]
 
 
 def _convex(problem: Problem, found: Constants, crowd: dict[str, Any]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ..delays import DataDependent, WorkerSpeeds
+from ..delays import SampleCost, WorkerSpeeds
 from ..parallel import in_parallel
 from ..problems import Logistic, Quadratic
 from ..server import Server
@@ -21,6 +21,7 @@ __all__ = ["adversary_jobs", "counter_example_jobs", "rate_jobs", "run", "time_j
 Job = tuple[str, dict[str, Any]]
 DURATIONS = (1.0, 1.0, 1.5, 2.0, 3.0, 6.0, 20.0, 100.0)
 EPSILON = 0.5
+COSTS = (1.0, 10.0)
 
 
 def run(jobs: Sequence[Job], processes: int) -> Iterator[dict[str, Any]]:
@@ -112,12 +113,12 @@ def _counter_example(workers: int, method: str, dependent: bool, seed: int) -> d
 
 
 def _nonconvex(steps: int, workers: int, dependent: bool, seed: int) -> dict[str, Any]:
-    delays = DataDependent(workers, slow_share=0.1, dependent=dependent)
+    delays = SampleCost(workers, COSTS, slow_share=0.1, dependent=dependent)
     return {"dependent": dependent, **nonconvex_run(steps, workers, seed=seed, delays=delays)}
 
 
 def _convex(steps: int, workers: int, position: float, dependent: bool, seed: int) -> dict[str, Any]:
-    delays = DataDependent(workers, slow_share=0.1, dependent=dependent)
+    delays = SampleCost(workers, COSTS, slow_share=0.1, dependent=dependent)
     row = convex_run(Logistic(), steps, workers, position=position, seed=seed, delays=delays)
     return {"dependent": dependent, **row}
 

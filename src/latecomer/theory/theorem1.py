@@ -118,7 +118,7 @@ def repaired_nonconvex(
     a = 40.0 * L * delta / steps
     candidates = [largest]
     if sigma:
-        candidates.append(min(largest, math.sqrt(a / (8.0 * sigma**2 * (1 + 2 * m)))))
+        candidates.append(min(largest, math.sqrt(a / (8.0 * (1 + 2 * m))) / sigma))
     if sup_noise is not None:
         low, high = 0.0, largest
         for _ in range(200):
@@ -235,7 +235,7 @@ def delay_adaptive_lr(*, L: float, delta: float, sigma: float, workers: int, ste
     L, delta, sigma, workers, steps, _ = _checked(L, delta, sigma, workers, steps, None)
     delay = whole_number("delay", delay)
     by_delay = 1.0 / (L * delay) if delay else math.inf
-    by_noise = math.sqrt(delta / (L * sigma**2 * steps)) if sigma else math.inf
+    by_noise = math.sqrt(delta / (L * steps)) / sigma if sigma else math.inf
     return min(by_delay, 1.0 / (L * workers), by_noise)
 
 
@@ -249,9 +249,14 @@ def _first_noise(workers: int, sigma: float, sup_noise: float | None) -> float:
 def _checked(
     L: float, delta: float, sigma: float, workers: int, steps: int, sup_noise: float | None
 ) -> tuple[float, float, float, int, int, float | None]:
+    L, delta = POSITIVE.check("L", L), POSITIVE.check("delta", delta)
+    if not 1e-200 < L * delta < 1e200:
+        raise ValueError(
+            f"Invalid L and delta values: their product {L * delta:g} is out of reach (expected 1e-200 to 1e200)"
+        )
     return (
-        POSITIVE.check("L", L),
-        POSITIVE.check("delta", delta),
+        L,
+        delta,
         AT_LEAST_ZERO.check("sigma", sigma),
         whole_number("workers", workers, least=1),
         whole_number("steps", steps, least=1),

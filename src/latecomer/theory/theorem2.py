@@ -27,7 +27,7 @@ class Convex:
     workers: int
     steps: int
     sup_noise: float | None = None
-    sup_noise_L: float = 0.0  # noqa: N815
+    sup_noise_L: float | None = None  # noqa: N815
 
     @property
     def lr_max(self) -> float:
@@ -56,8 +56,9 @@ class Convex:
         D, T, m = self.D, self.steps, self.workers - 1
         noise = 4.0 * D * (self.sigma + 2.0 * D * self.sigma_L) * math.sqrt(T + m) / T
         selection = noise * math.sqrt(m)
-        if self.sup_noise is not None:
-            selection = min(selection, 4.0 * D * (self.sup_noise + 2.0 * D * self.sup_noise_L) * m / T)
+        change = 0.0 if self.sigma_L == 0 else self.sup_noise_L
+        if self.sup_noise is not None and change is not None:
+            selection = min(selection, 4.0 * D * (self.sup_noise + 2.0 * D * change) * m / T)
         return self._common(lr) + noise + 12.0 * D**2 * self.L * m / T + selection
 
     def _common(self, lr: float) -> float:
@@ -76,7 +77,7 @@ def convex(
     sigma_L: float = 0.0,
     G: float = 0.0,
     sup_noise: float | None = None,
-    sup_noise_L: float = 0.0,
+    sup_noise_L: float | None = None,
 ) -> Convex:
     """Return what Theorem 2 says for these constants, and what can be proved.
 
@@ -89,7 +90,8 @@ def convex(
         sigma_L: Bound on how fast that noise changes with the point, in mean square.
         G: Norm of the gradient at the minimiser; zero if it is inside the set.
         sup_noise: Bound on the norm of the noise, for a tighter repaired bound.
-        sup_noise_L: Bound on how fast the noise changes with the point, for every sample.
+        sup_noise_L: Bound on how fast the noise changes with the point, for every sample; without it ``sup_noise`` is
+            of use only if ``sigma_L`` is zero.
 
     Examples:
         >>> promised = convex(L=1, D=2, sigma=1, workers=7, steps=10_000)
@@ -105,7 +107,7 @@ def convex(
         whole_number("workers", workers, least=1),
         whole_number("steps", steps, least=1),
         None if sup_noise is None else AT_LEAST_ZERO.check("sup_noise", sup_noise),
-        AT_LEAST_ZERO.check("sup_noise_L", sup_noise_L),
+        None if sup_noise_L is None else AT_LEAST_ZERO.check("sup_noise_L", sup_noise_L),
     )
 
 

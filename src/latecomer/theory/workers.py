@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..optim.checks import POSITIVE, whole_number
+from ..optim.checks import AT_LEAST_ZERO, POSITIVE, Range, whole_number
 from .theorem1 import nonconvex
 
 __all__ = ["Subset", "fastest", "largest_useful_workers", "steps_needed"]
@@ -36,16 +36,20 @@ def largest_useful_workers(
     Examples:
         >>> {name: round(m) for name, m in
         ...  largest_useful_workers(L=1, delta=1, sigma=1, steps=10**8, G=1, sup_noise=1).items()}
-        {'Theorem 1': 560, 'Theorem 1, repaired': 68, 'before (Eq. 1)': 100}
+        {'data-independent': 10000, 'Theorem 1': 560, 'Theorem 1, repaired': 68, 'before (Eq. 1)': 100}
     """
     one = nonconvex(L=L, delta=delta, sigma=sigma, workers=1, steps=steps, sup_noise=sup_noise)
     gap, T, s = one.L * one.delta, one.steps, one.sigma
-    found = {"Theorem 1": 1.0 + s * math.sqrt(5.0 * T) / (40.0 * math.sqrt(gap))}
+    found = {
+        "data-independent": max(1.0, s * math.sqrt(T / gap)),
+        "Theorem 1": 1.0 + s * math.sqrt(5.0 * T) / (40.0 * math.sqrt(gap)),
+    }
     if sup_noise is not None:
         by_selection = s**1.5 * T**0.25 / ((5.0 * gap) ** 0.25 * sup_noise) if sup_noise else math.inf
         found["Theorem 1, repaired"] = min(found["Theorem 1"], 1.0 + by_selection)
     if G is not None:
-        by_gradient = s**1.5 * T**0.25 / (gap**0.25 * POSITIVE.check("G", G))
+        G = AT_LEAST_ZERO.check("G", G)
+        by_gradient = s**1.5 * T**0.25 / (gap**0.25 * G) if G else math.inf
         found["before (Eq. 1)"] = max(1.0, min(by_gradient, s * math.sqrt(T / gap)))
     if D is not None:
         reach = POSITIVE.check("D", D) * one.L
@@ -64,7 +68,7 @@ def steps_needed(*, L: float, delta: float, sigma: float, workers: int, epsilon:
         >>> steps_needed(L=1, delta=1, sigma=1, workers=7, epsilon=0.1)
         197328
     """
-    POSITIVE.check("epsilon", epsilon)
+    Range(1e-100).check("epsilon", epsilon)
     one = nonconvex(L=L, delta=delta, sigma=sigma, workers=workers, steps=1)
     a, b = (
         640.0 * one.L * one.delta * max(one.workers - 1, 1 / 16),
