@@ -1,6 +1,6 @@
 """What a second core brings to a sweep: runs a second on 2 processes over 1, one torch thread each.
 
-    python benchmarks/sweep.py [--problem digits] [--runs 12] [--steps 400] [--rounds 3]
+    python benchmarks/sweep.py [--problem digits] [--runs 24] [--steps 4000] [--rounds 1]
 
 Both do the same runs into fresh stores, in turn. Starting processes and importing torch is counted: a longer sweep
 hides it better.
@@ -12,6 +12,7 @@ import argparse
 import statistics
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -33,9 +34,9 @@ def wall(sweep: Sweep, processes: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problem", default="digits")
-    parser.add_argument("--runs", type=int, default=12)
-    parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=24)
+    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--rounds", type=int, default=1)
     args = parser.parse_args()
     sweep = Sweep(
         "benchmark",
@@ -47,7 +48,7 @@ def main() -> None:
         evaluate_every=args.steps,
         delay_options={"workers": 7, "slow_share": 0.1},
     )
-    wall(sweep, 1)  # data and caches
+    wall(replace(sweep, steps=20, seeds=(0,)), 1)  # data and caches
     one, two = [], []
     for _ in range(args.rounds):
         one.append(wall(sweep, 1))
