@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from .policy import Ticket
@@ -35,6 +37,10 @@ class Replay:
         self.server, self.trace = server, trace
         self._columns = trace.columns
         self._filled = -1  # the last gap that is done
+        self._joined = Counter(at for at, _ in trace.header.joined)
+        self._left: dict[int, list[int]] = {}
+        for at, worker in trace.header.left:
+            self._left.setdefault(at, []).append(worker)
         self._row = int(np.searchsorted(trace.columns["seen"], server.arrivals))  # the next to go out
         issued = trace.columns["ticket"][: self._row]
         self._rows = {t.number: int(np.flatnonzero(issued == t.number)[-1]) for t in server.in_flight}
@@ -54,13 +60,12 @@ class Replay:
 
     def fill_gap(self) -> None:
         """Do what happened between the last arrival and the next one."""
-        now, header = self.server.arrivals, self.trace.header
+        now = self.server.arrivals
         if self._filled == now:  # the arrival did not come off
             return
         self._filled = now
-        for at, _ in header.joined:
-            if at == now:
-                self.server.join()
+        for _ in range(self._joined[now]):
+            self.server.join()
         seen = self._columns["seen"]
         while self._row < len(seen) and seen[self._row] == now:
             self._issue(self._row)
@@ -68,9 +73,8 @@ class Replay:
         while self._end < len(self._ending) and self._columns["ended"][self._ending[self._end]] == now:
             self._take_back(int(self._ending[self._end]))
             self._end += 1
-        for at, worker in header.left:
-            if at == now:
-                self.server.leave(worker)
+        for worker in self._left.get(now, ()):
+            self.server.leave(worker)
 
     def _issue(self, row: int) -> None:
         c = self._columns

@@ -103,12 +103,13 @@ class _Simulation:
         )
         self.grads = [torch.zeros_like(self.flat.x, requires_grad=False) for _ in range(self.optimizer.points)]
         self.replay = Replay(self.server, self.trace)
+        self.has_buffers = next(self.flat.module.buffers(), None) is not None
 
     def advance(self) -> None:
         """Do what happened before the next arrival, and receive it."""
         ticket = self.replay.next()
         group, at = self._of_arrival("group"), self._of_arrival("end")
-        before = [buffer.clone() for buffer in self.flat.module.buffers()]
+        before = [buffer.clone() for buffer in self.flat.module.buffers()] if self.has_buffers else []
         outcome = self.server.receive(ticket, lambda: self._contribution(ticket, group), group=group, at=at)
         self.t += 1
         if outcome.status == "applied":

@@ -82,6 +82,11 @@ class Quadratic(Problem):
         """Return ``f(x)`` above its minimum."""
         return float((self.curvature * (x.detach() - self.optimum) ** 2).sum() / 2)
 
+    def squared_gradient(self, x: Tensor) -> float:
+        """Return the squared norm of the gradient at ``x``."""
+        gradient = self.curvature * (x.detach() - self.optimum)
+        return float(gradient @ gradient)
+
     @property
     def delta(self) -> float:
         """Gap of the start: ``f(x_1)`` above the minimum."""
@@ -122,5 +127,4 @@ class Quadratic(Problem):
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Return the excess loss and the squared gradient norm."""
         x: Tensor = model.x  # type: ignore[assignment]
-        gradient = self.curvature * (x.detach() - self.optimum)
-        return {"loss": self.excess(x), "squared_gradient": float(gradient @ gradient)}
+        return {"loss": self.excess(x), "squared_gradient": self.squared_gradient(x)}

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from ..delays import DelayModel
 from ..delays.base import async_trace, groups_from
 from ..problems import Quadratic
 from ..seeds import sample_seeds, stream, uniforms
-from ..server import Server
-from ..simulation import simulate
 from ..trace import Trace
+from .measuring import mean_squared_gradient
 from .theorem1 import catch_up, nonconvex
 
 __all__ = ["Adversary", "measure", "worst"]
@@ -89,18 +88,14 @@ def measure(
     share, scale = adversary.share, 1.0 / max(adversary.share, 1.0 - adversary.share)
     centres, shares = (share * scale, -(1.0 - share) * scale), (1.0 - share, share)
     problem = Quadratic(1, (1.0, 1.0), centres=centres, shares=shares, start=start, noise=0)
-    total, now, largest = 0.0, start**2, 0.0
+    largest = 0.0
 
-    def watch(server: Server) -> None:
-        nonlocal total, now, largest
-        total += now
-        x = server.optimizer.param_groups[0]["params"][0].item()
-        now = x * x
-        largest = max(largest, *(abs(x - centre) for centre in problem.centres))
+    def look(x: Tensor) -> None:
+        nonlocal largest
+        largest = max(largest, *(abs(x.item() - centre) for centre in problem.centres))
 
-    options: dict[str, Any] = {} if method == "async-sgd" else {"beta": beta}
-    simulate(problem, method, adversary.trace(steps, seed), lr=lr, evaluate_every=steps, watch=watch, **options)
-    return total / steps, largest
+    trace = adversary.trace(steps, seed)
+    return mean_squared_gradient(problem, method, trace, lr=lr, beta=beta, look=look), largest
 
 
 def ratio(method: str, adversary: Adversary, steps: int, start: float, seed: int = 0) -> float:
@@ -125,7 +120,6 @@ def worst(
     steps: int = 2000,
     tries: int = 40,
     seed: int = 0,
-    tell: Callable[[int, float, Adversary], None] | None = None,
 ) -> tuple[float, Adversary, float]:
     """Search for the schedule and the start that bring a method closest to its proved bound.
 
@@ -138,7 +132,6 @@ def worst(
         steps: T.
         tries: How many schedules to try.
         seed: Of the search.
-        tell: Called with the number of a try, the best ratio so far and its schedule.
 
     Examples:
         >>> found, adversary, start = worst("catch-up", workers=3, steps=200, tries=3)
@@ -163,6 +156,4 @@ def worst(
         found = ratio(method, adversary, steps, start, seed=seed)
         if found > best:
             best, who, where = found, adversary, start
-        if tell is not None:
-            tell(index + 1, best, who)
     return best, who, where

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from ..delays import SampleCost
 from ..optim.checks import whole_number
 from ..problems import Quadratic
-from ..server import Server
-from ..simulation import simulate
 from ..trace import Trace
+from .measuring import mean_squared_gradient
 from .theorem1 import NonConvex, nonconvex
 
 __all__ = ["METHODS", "CounterExample"]
@@ -70,15 +68,5 @@ class CounterExample:
 
     def measure(self, method: str, *, dependent: bool = True, seed: int = 0) -> float:
         """Return the mean squared gradient at x_1..x_T, with the theorem's beta and lr."""
-        problem, total = self.problem, 0.0
-        now = problem.start**2
-
-        def watch(server: Server) -> None:
-            nonlocal total, now
-            total += now
-            now = server.optimizer.param_groups[0]["params"][0].item() ** 2
-
-        options: dict[str, Any] = {} if method == "async-sgd" else {"beta": self.promised.beta}
         trace = self.trace(dependent=dependent, seed=seed)
-        simulate(problem, method, trace, lr=self.promised.lr, evaluate_every=self.steps, watch=watch, **options)
-        return total / self.steps
+        return mean_squared_gradient(self.problem, method, trace, lr=self.promised.lr, beta=self.promised.beta)

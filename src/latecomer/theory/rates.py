@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,9 @@ from numpy.typing import NDArray
 from ..delays import DelayModel, Uniform
 from ..optim.projection import Ball
 from ..problems import Logistic, Quadratic
-from ..server import Server
 from ..simulation import simulate
 from .estimates import Constants, estimate
+from .measuring import mean_squared_gradient
 from .theorem1 import nonconvex
 from .theorem2 import convex
 
@@ -43,10 +44,6 @@ class Slope:
     def no_slower_than(self, declared: float) -> bool:
         """Say whether the interval excludes that the quantity falls more slowly than the declared power."""
         return self.high <= declared
-
-    def compatible_with(self, declared: float) -> bool:
-        """Say whether the measurement does not exclude the declared power, or a faster one."""
-        return self.low <= declared
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> Slope:
@@ -85,23 +82,10 @@ def nonconvex_run(
     spread = float((problem.curvature**2).sum()) * 0.09 + DIMENSIONS * 0.09  # of the centres, and of the noise
     promised = nonconvex(L=problem.L, delta=problem.delta, sigma=spread**0.5, workers=workers, steps=steps)
     model = delays or Uniform(workers, slow_share=0.1, dependent=False)
-    total, now = 0.0, float(((problem.curvature * (problem.start - problem.optimum)) ** 2).sum())
-
-    def watch(server: Server) -> None:
-        nonlocal total, now
-        total += now
-        now = _squared_gradient(problem, server)
-
-    options: dict[str, Any] = {} if method == "async-sgd" else {"beta": promised.beta}
     trace = model.trace(steps, seed)
-    simulate(problem, method, trace, lr=promised.lr, evaluate_every=steps, watch=watch, **options)
+    measured = mean_squared_gradient(problem, method, trace, lr=promised.lr, beta=promised.beta)
     known = {"steps": steps, "workers": workers, "seed": seed, "method": method}
-    return {**known, "measured": total / steps, "bound": promised.bound, "repaired": promised.repaired}
-
-
-def _squared_gradient(problem: Quadratic, server: Server) -> float:
-    x = server.optimizer.param_groups[0]["params"][0].detach()
-    return float(((problem.curvature * (x - problem.optimum)) ** 2).sum())
+    return {**known, "measured": measured, "bound": promised.bound, "repaired": promised.repaired}
 
 
 def convex_run(
@@ -149,6 +133,7 @@ def convex_run(
     return {**known, "measured": run.final["excess"], **bounds}
 
 
+@lru_cache(maxsize=4)
 def constants(problem: Logistic) -> Constants:
     """Return sampled constants of the regression, at zero and on the way to its minimum.
 
@@ -157,13 +142,7 @@ def constants(problem: Logistic) -> Constants:
         >>> 0 < found.sigma.low < found.sigma.high
         True
     """
-    key = repr(problem)
-    if key not in _CONSTANTS:
-        _CONSTANTS[key] = estimate(problem, samples=96, points=4, path=2.0, iterations=5)
-    return _CONSTANTS[key]
-
-
-_CONSTANTS: dict[str, Constants] = {}
+    return estimate(problem, samples=96, points=4, path=2.0, iterations=5)
 
 
 def fitted(rows: pl.DataFrame, x: str) -> tuple[Slope, NDArray[np.float64]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from ..delays import SampleCost, WorkerSpeeds
@@ -117,9 +118,15 @@ def _nonconvex(steps: int, workers: int, dependent: bool, seed: int) -> dict[str
     return {"dependent": dependent, **nonconvex_run(steps, workers, seed=seed, delays=delays)}
 
 
+@lru_cache(maxsize=1)
+def _regression() -> Logistic:
+    """Make the regression once a process: its minimum takes a while to find."""
+    return Logistic()
+
+
 def _convex(steps: int, workers: int, position: float, dependent: bool, seed: int) -> dict[str, Any]:
     delays = SampleCost(workers, COSTS, slow_share=0.1, dependent=dependent)
-    row = convex_run(Logistic(), steps, workers, position=position, seed=seed, delays=delays)
+    row = convex_run(_regression(), steps, workers, position=position, seed=seed, delays=delays)
     return {"dependent": dependent, **row}
 
 
@@ -136,7 +143,7 @@ def _time(workers: int) -> dict[str, Any]:
     def watch(server: Server) -> None:
         nonlocal reached
         x = server.optimizer.param_groups[0]["params"][0].detach()
-        sums[0] += float(((problem.curvature * x) ** 2).sum())
+        sums[0] += problem.squared_gradient(x)
         sums[1] += 1
         if reached != reached and sums[0] / sums[1] <= EPSILON:
             reached = float(trace.end[server.arrivals - 1])

@@ -114,18 +114,13 @@ def repaired_nonconvex(
     def at(beta: float) -> NonConvex:
         return NonConvex(L, delta, sigma, workers, steps, sup_noise, beta, math.nan)
 
-    # By the variance: a/beta + b beta. By the largest norm: a/beta + c beta + d beta², convex: bisect its slope.
+    # By the variance: a/beta + b beta. By the largest norm: a/beta + c beta + d beta², convex.
     a = 40.0 * L * delta / steps
     candidates = [largest]
     if sigma:
         candidates.append(min(largest, math.sqrt(a / (8.0 * (1 + 2 * m))) / sigma))
     if sup_noise is not None:
-        low, high = 0.0, largest
-        for _ in range(200):
-            middle = (low + high) / 2
-            slope = -a + 8.0 * sigma**2 * middle**2 + 32.0 * (m * sup_noise) ** 2 * middle**3
-            low, high = (middle, high) if slope < 0 else (low, middle)
-        candidates.append(high)
+        candidates.append(_smallest(a, 8.0 * sigma**2, 16.0 * (m * sup_noise) ** 2, largest))
     return min((at(beta) for beta in candidates), key=lambda choice: choice.repaired)
 
 
@@ -192,11 +187,7 @@ def catch_up(
     largest = 1.0 / (math.sqrt(12.0) * L)
     if lr is None:
         a, c, d = 8.0 * delta / steps, 6.0 * L * sigma**2, 12.0 * (L * (workers - 1) * sup_gradient) ** 2
-        low, high = 0.0, largest
-        for _ in range(200):
-            middle = (low + high) / 2
-            low, high = (middle, high) if -a + c * middle**2 + 2 * d * middle**3 < 0 else (low, middle)
-        lr = high
+        lr = _smallest(a, c, d, largest)
     elif not 0 < POSITIVE.check("lr", lr) <= largest:
         raise ValueError(f"Invalid lr value: {lr:g} (expected lr <= 1/(sqrt(12) L) = {largest:g})")
     return CatchUp(L, delta, sigma, workers, steps, sup_gradient, lr)
@@ -237,6 +228,15 @@ def delay_adaptive_lr(*, L: float, delta: float, sigma: float, workers: int, ste
     by_delay = 1.0 / (L * delay) if delay else math.inf
     by_noise = math.sqrt(delta / (L * steps)) / sigma if sigma else math.inf
     return min(by_delay, 1.0 / (L * workers), by_noise)
+
+
+def _smallest(a: float, c: float, d: float, largest: float) -> float:
+    """Return where ``a/x + c·x + d·x²`` is smallest up to ``largest``, by bisecting its slope."""
+    low, high = 0.0, largest
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if -a + c * middle**2 + 2 * d * middle**3 < 0 else (low, middle)
+    return high
 
 
 def _first_noise(workers: int, sigma: float, sup_noise: float | None) -> float:
