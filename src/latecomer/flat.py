@@ -38,15 +38,24 @@ class FlatModule:
         kinds = {(p.dtype, p.device) for p in self._params}
         if len(kinds) > 1:
             raise ValueError(f"The parameters must share one dtype and device, got {sorted(map(str, kinds))}")
-        self.x = nn.Parameter(torch.cat([p.detach().reshape(-1) for p in self._params]))
+        self._strides = [_strides(p) for p in self._params]
+        start = torch.empty(sum(p.numel() for p in self._params), dtype=self._params[0].dtype).to(
+            self._params[0].device
+        )
+        for view, p in zip(self.views(start), self._params, strict=True):
+            view.copy_(p.detach())
+        self.x = nn.Parameter(start)
         self._views: dict[int, list[Tensor]] = {}
         self._bound: int | None = None
         self.at(self.x)
 
     def views(self, flat: Tensor) -> list[Tensor]:
-        """Cut a flat tensor into the shapes of the parameters."""
+        """Cut a flat tensor into the shapes of the parameters, each in the layout it came with."""
         pieces = torch.split(flat.detach(), [p.numel() for p in self._params])
-        return [piece.view(p.shape) for piece, p in zip(pieces, self._params, strict=True)]
+        return [
+            piece.as_strided(p.shape, stride)
+            for piece, p, stride in zip(pieces, self._params, self._strides, strict=True)
+        ]
 
     def _cached(self, flat: Tensor) -> list[Tensor]:
         # Views keep their memory alive, so an address in the cache cannot come to mean another tensor.
@@ -84,3 +93,9 @@ class FlatModule:
     def state_dict(self) -> dict[str, Any]:
         """Return the module's state at ``x``, detached from the buffer."""
         return {key: value.detach().clone() for key, value in self.at(self.x).state_dict().items()}
+
+
+def _strides(p: Tensor) -> tuple[int, ...]:
+    """Return the layout of a parameter if it fills its memory (channels last, for example), else the usual one."""
+    dense = torch.empty_like(p).stride()  # keeps any layout without gaps
+    return tuple(dense)
