@@ -39,9 +39,8 @@ class FlatModule:
         if len(kinds) > 1:
             raise ValueError(f"The parameters must share one dtype and device, got {sorted(map(str, kinds))}")
         self._strides = [_strides(p) for p in self._params]
-        start = torch.empty(sum(p.numel() for p in self._params), dtype=self._params[0].dtype).to(
-            self._params[0].device
-        )
+        (dtype, device), size = kinds.pop(), sum(p.numel() for p in self._params)
+        start = torch.empty(size, dtype=dtype, device=device)
         for view, p in zip(self.views(start), self._params, strict=True):
             view.copy_(p.detach())
         self.x = nn.Parameter(start)
@@ -97,5 +96,4 @@ class FlatModule:
 
 def _strides(p: Tensor) -> tuple[int, ...]:
     """Return the layout of a parameter if it fills its memory (channels last, for example), else the usual one."""
-    dense = torch.empty_like(p).stride()  # keeps any layout without gaps
-    return tuple(dense)
+    return torch.empty_like(p).stride()  # keeps any layout without gaps

@@ -55,7 +55,9 @@ def cnn(
         nn.Linear(hidden, classes),
     ]
     # Channels last: 1.2 to 1.5 times the gradients a second of the usual layout on one core.
-    return nn.Sequential(*layers, *([Cubic()] if cubic else [])).to(memory_format=torch.channels_last)
+    network = nn.Sequential(*layers, *([Cubic()] if cubic else []))
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network
 
 
 def mlp(inputs: int = 64, hidden: int = 32, classes: int = 10, cubic: bool = True) -> nn.Sequential:
