@@ -93,6 +93,25 @@ class Statistics:
             for buffer, before in zip(now, kept + others, strict=True):
                 buffer.copy_(before)
 
+    def store(self, out: Tensor) -> None:
+        """Write the averages themselves, for somebody who evaluates the module elsewhere."""
+        start = 0
+        for (mean, var), count in zip(self._averaged, self._counts, strict=True):
+            n = mean.numel()
+            out[start : start + n], out[start + n : start + 2 * n] = mean, var
+            out[start + 2 * n] = count
+            start += 2 * n + 1
+
+    def load(self, averages: Tensor) -> None:
+        """Take over what `store` wrote."""
+        start = 0
+        for (mean, var), count in zip(self._averaged, self._counts, strict=True):
+            n = mean.numel()
+            mean.copy_(averages[start : start + n])
+            var.copy_(averages[start + n : start + 2 * n])
+            count.fill_(int(averages[start + 2 * n]))
+            start += 2 * n + 1
+
     def merge(self) -> None:
         """Count what `sent` holds: one more arrival has been applied."""
         start = 0
