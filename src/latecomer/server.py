@@ -129,6 +129,16 @@ class Server:
         """Tickets handed out and not yet returned, oldest first."""
         return list(self._flying.values())
 
+    @property
+    def lost(self) -> int:
+        """How many tickets wait to be issued again."""
+        return len(self._lost)
+
+    @property
+    def now(self) -> float:
+        """What the clock showed last; minus infinity if nobody has said so yet."""
+        return self._now
+
     def find(self, number: int) -> Ticket | None:
         """Return the ticket of this number if a worker has it now."""
         return None if number in self._lost else self._flying.get(number)

@@ -29,7 +29,7 @@ from .replay import Replay
 from .server import Server
 from .trace import Trace
 
-__all__ = ["Run", "simulate"]
+__all__ = ["PATIENCE", "Run", "interrupts_between_arrivals", "simulate"]
 
 PATIENCE = 100
 """How many non-finite contributions in a row end a run."""
@@ -275,7 +275,7 @@ def simulate(
         run.restore(path)
     else:
         run.evaluate()
-    with _interrupts_between_arrivals() as interrupted, torch.random.fork_rng(devices=[]):
+    with interrupts_between_arrivals() as interrupted, torch.random.fork_rng(devices=[]):
         while run.t < steps and run.diverged_at is None:
             run.advance()
             if watch is not None:
@@ -312,8 +312,15 @@ def _named(value: Any) -> str:
 
 
 @contextmanager
-def _interrupts_between_arrivals() -> Iterator[list[int]]:
-    """Collect Ctrl-C in a list, so that it never falls into the middle of an update."""
+def interrupts_between_arrivals() -> Iterator[list[int]]:
+    """Collect Ctrl-C in a list, so that it never falls into the middle of an update.
+
+    Examples:
+        >>> with interrupts_between_arrivals() as interrupted:
+        ...     signal.raise_signal(signal.SIGINT)
+        ...     len(interrupted)
+        1
+    """
     caught: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield caught
