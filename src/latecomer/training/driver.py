@@ -160,7 +160,11 @@ class Driver:
         before = self.server.arrivals
         while not self._over() and not interrupted:
             if not self._news:
-                self._news.extend(self.engine.events(self._glance()))
+                for event in self.engine.events(self._glance()):
+                    if event.seat >= self.workers:  # at once: the server may come to wait for it
+                        self.history.handle(event)
+                    else:
+                        self._news.append(event)
             while self._news and not self._over():
                 self._handle(self._news.popleft())
                 if self.server.arrivals > before:
@@ -191,9 +195,7 @@ class Driver:
                 self.engine.kill(seat)
 
     def _handle(self, event: Event) -> None:
-        if event.seat >= self.workers:
-            self.history.handle(event)
-        elif isinstance(event, Ready):
+        if isinstance(event, Ready):
             self._unborn = 0
             if self._waiting:  # starting processes is no part of the run
                 self._begin(self._base)
