@@ -20,6 +20,7 @@ from . import __version__, delays
 from .cli_data import DataCommand
 from .cli_sweep import One, Runs, SweepCommand
 from .cli_theory import TheoryCommand
+from .cli_train import ReplayCommand, Train
 from .files import writable, writable_file
 from .trace import Trace
 
@@ -174,10 +175,12 @@ def _about(command: type) -> str:
 Command = (
     Annotated[DataCommand, tyro.conf.subcommand("data", description=_about(DataCommand))]
     | Annotated[Demo, tyro.conf.subcommand("demo", description=_about(Demo))]
+    | Annotated[ReplayCommand, tyro.conf.subcommand("replay", description=_about(ReplayCommand))]
     | Annotated[One, tyro.conf.subcommand("run", description=_about(One))]
     | Annotated[Runs, tyro.conf.subcommand("runs", description=_about(Runs))]
     | Annotated[SweepCommand, tyro.conf.subcommand("sweep", description=_about(SweepCommand))]
     | Annotated[TheoryCommand, tyro.conf.subcommand("theory", description=_about(TheoryCommand))]
+    | Annotated[Train, tyro.conf.subcommand("train", description=_about(Train))]
     | Annotated[TraceCommand, tyro.conf.subcommand("trace", description=_about(TraceCommand))]
 )
 

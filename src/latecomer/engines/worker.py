@@ -6,8 +6,6 @@ import time
 import traceback
 from collections.abc import Sequence
 
-import torch
-
 from ..flat import FlatModule
 from ..job import Contributor, evaluated
 from ..optim.kernels import is_finite

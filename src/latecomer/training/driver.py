@@ -299,5 +299,3 @@ class Driver:
             stacklevel=2,
         )
         self._arrived(ticket, self.books.give_up(ticket, self.now), math.nan)
-
-

@@ -70,7 +70,9 @@ class Task(Problem):
         name: str = "task",
     ) -> None:
         if not callable(model):
-            raise TypeError(f"Invalid model: {type(model).__name__} (expected a torch.nn.Module, or a function of none)")
+            raise TypeError(
+                f"Invalid model: {type(model).__name__} (expected a torch.nn.Module, or a function of none)"
+            )
         if not callable(loss_fn):
             raise TypeError(f"Invalid loss_fn: {loss_fn!r} (expected loss_fn(model, batch), or a loss of torch)")
         if (dataset is None) == (batch_fn is None):
@@ -155,7 +157,9 @@ class Task(Problem):
         starts = range(0, len(order) - self.batch_size + 1, self.batch_size)
         batches = [[int(i) for i in order[start : start + self.batch_size]] for start in starts]
         if not batches:
-            raise ValueError(f"The sampler gives {len(order)} samples an epoch, fewer than a batch of {self.batch_size}")
+            raise ValueError(
+                f"The sampler gives {len(order)} samples an epoch, fewer than a batch of {self.batch_size}"
+            )
         return batches
 
     def _epoch(self, epoch: int, make: Callable[[], Any]) -> Any:
