@@ -81,18 +81,6 @@ class Trouble(Quadratic):
             raise SystemExit(1)
 
 
-class KillAt(lc.training.Callback):
-    """Kills the worker in a seat after given arrivals: ``fail_at(seat, arrival)``."""
-
-    def __init__(self, *fail_at: tuple[int, int]) -> None:
-        self.fail_at = fail_at
-
-    def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
-        for seat, arrival in self.fail_at:
-            if outcome.arrival == arrival:
-                run.engine.kill(seat)
-
-
 class KillServer(lc.training.Callback):
     """Kills the server's own process after an arrival."""
 

@@ -19,20 +19,20 @@ from .job import Contributor, one_thread
 from .problems import Quadratic
 from .training import Callback, fit, replay
 
-__all__ = ["EngineFault", "KillAt", "Probe", "check_engine"]
+__all__ = ["EngineError", "KillAt", "Probe", "check_engine"]
 
 _PATIENCE = 60.0
 RAISES, KILLS, HANGS = 1001, 1002, 1003
 """Tickets with which a `Probe` misbehaves."""
 
 
-class EngineFault(AssertionError):
+class EngineError(AssertionError):
     """An engine that does not do what its contract says.
 
     Examples:
-        >>> raise EngineFault("nothing came back")
+        >>> raise EngineError("nothing came back")
         Traceback (most recent call last):
-        latecomer.testing.EngineFault: nothing came back
+        latecomer.testing.EngineError: nothing came back
     """
 
 
@@ -77,7 +77,7 @@ class KillAt(Callback):
 
 
 def check_engine(make_engine: Callable[[], Engine], *, processes: bool = True) -> list[str]:
-    """Check that an engine keeps its contract; raise `EngineFault` for the first thing it does wrong.
+    """Check that an engine keeps its contract; raise `EngineError` for the first thing it does wrong.
 
     Args:
         make_engine: Makes a fresh engine.
@@ -114,20 +114,20 @@ class _Check:
         while len(found) < len(wanted):
             found += self.engine.events(1.0)
             if time.monotonic() > until:
-                raise EngineFault(f"waited {_PATIENCE:g} s for {[w.__name__ for w in wanted]}, got {found}")
+                raise EngineError(f"waited {_PATIENCE:g} s for {[w.__name__ for w in wanted]}, got {found}")
         if sorted(type(event).__name__ for event in found) != sorted(w.__name__ for w in wanted):
-            raise EngineFault(f"expected {[w.__name__ for w in wanted]}, got {found}")
+            raise EngineError(f"expected {[w.__name__ for w in wanted]}, got {found}")
         return found
 
     def one(self, wanted: type, seat: int, number: int | None = None) -> Any:
         (event,) = self.events(wanted)
         if event.seat != seat or (number is not None and getattr(event, "number", None) != number):
-            raise EngineFault(f"expected {wanted.__name__} of seat {seat} and ticket {number}, got {event}")
+            raise EngineError(f"expected {wanted.__name__} of seat {seat} and ticket {number}, got {event}")
         return event
 
     def must(self, true: bool, what: str) -> None:
         if not true:
-            raise EngineFault(what)
+            raise EngineError(what)
 
     def job(self, number: int, slot: int = 0, **more: Any) -> Job:
         for value, point in zip((5.0, 4.0), self.slots[slot].points, strict=True):

@@ -63,7 +63,7 @@ def test_the_last_k_are_kept_and_another_run_is_refused(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.glob("arrival-*")) == [
         f"arrival-{n:09d}.{kind}" for n in (50, 60) for kind in ("json", "safetensors")
     ]
-    with pytest.raises(ValueError, match="checkpoints of another run .options"):
+    with pytest.raises(ValueError, match=r"checkpoints of another run \(options"):
         lc.fit(regression(), steps=60, checkpoint=tmp_path, **{**OPTIONS, "lr": 0.06})
     assert lc.fit(regression(), steps=60, checkpoint=tmp_path, **OPTIONS).server.arrivals == 60
 

@@ -48,15 +48,15 @@ class Payload:
         try:
             pickler.dump(thing)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            if isinstance(error, _Unsendable):
+            if isinstance(error, _UnsendableError):
                 raise TypeError(str(error)) from None
             raise TypeError(f"This task cannot be sent to a worker process ({error}): {_CURE}") from None
         self._start, self._length = pickler.size, buffer.getbuffer().nbytes
         self.block: Block = allocate(self._start + self._length)
         memory = self.block.map()
         for offset, array in pickler.beside:
-            flat = array.reshape(-1).view(np.uint8)
-            memory[offset : offset + len(flat)] = memoryview(flat)
+            data = array.reshape(-1).view(np.uint8).data
+            memory[offset : offset + len(data)] = data
         memory[self._start :] = buffer.getbuffer()
 
     def load(self) -> Any:
@@ -69,7 +69,7 @@ class Payload:
         self.block.close()
 
 
-class _Unsendable(TypeError):
+class _UnsendableError(TypeError):
     """Something that no other process can import."""
 
 
@@ -126,10 +126,10 @@ def _check_importable(thing: Any) -> None:
     name = thing.__qualname__
     kind = "class" if isinstance(thing, type) else "function"
     if "<lambda>" in name:
-        raise _Unsendable(f"A lambda cannot be sent to a worker process: {_CURE}")
+        raise _UnsendableError(f"A lambda cannot be sent to a worker process: {_CURE}")
     if "<locals>" in name:
-        raise _Unsendable(f"The {kind} {name!r} cannot be sent to a worker process, it is inside another: {_CURE}")
+        raise _UnsendableError(f"The {kind} {name!r} cannot be sent to a worker process, it is inside another: {_CURE}")
     if thing.__module__ == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
-        raise _Unsendable(
+        raise _UnsendableError(
             f"The {kind} {name!r} cannot be sent to a worker process, it lives in a notebook or a console: {_CURE}"
         )

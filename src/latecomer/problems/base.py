@@ -75,7 +75,7 @@ class Problem(ABC):
         u = uniforms(np.array([sample], dtype=np.uint64))
         return int(groups_from(u, self.shares or (1.0 / self.groups,) * self.groups)[0])
 
-    def clip(self, gradient: Tensor) -> None:
+    def clip(self, gradient: Tensor) -> None:  # noqa: B027 - most problems have no use for it
         """Change a gradient in place before it is sent; nothing by default."""
 
     @abstractmethod

@@ -42,7 +42,8 @@ class Books:
     Examples:
         >>> import latecomer as lc
         >>> books = Books(lc.problems.quadratic(), "momentum", {"lr": 0.1}, 2, lc.policy.Async(), 0)
-        >>> books.use([Slot([torch.zeros(10, dtype=torch.float64)], torch.ones(10, dtype=torch.float64), torch.empty(0))])
+        >>> x, g = torch.zeros(10, dtype=torch.float64), torch.ones(10, dtype=torch.float64)
+        >>> books.use([Slot([x], g, torch.empty(0))])
         >>> job = books.issue(0, at=0.0)
         >>> books.arrive(books.server.holds(0), finite=True, group=0, at=0.1).status
         'applied'

@@ -37,13 +37,13 @@ class Callback:
     """
 
     def arrived(self, run: Driver, ticket: Ticket, outcome: Outcome, loss: float) -> None:
-        """Called after every arrival; ``loss`` is that of its batch, NaN if unknown."""
+        """Hear of every arrival; ``loss`` is that of its batch, NaN if unknown."""
 
     def evaluated(self, run: Driver, row: Mapping[str, Any]) -> None:
-        """Called with every row of the history."""
+        """Hear of every row of the history."""
 
     def ended(self, run: Driver, result: Result) -> None:
-        """Called once, with what `fit` returns."""
+        """Hear, once, what `fit` returns."""
 
 
 class TensorBoard(Callback):
@@ -63,7 +63,7 @@ class TensorBoard(Callback):
             raise ImportError(
                 "TensorBoard is not installed: pip install 'latecomer[tensorboard]', or leave tensorboard= out"
             ) from error
-        self._writer: Any = SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
+        self._writer: Any = SummaryWriter(str(folder))
 
     def evaluated(self, run: Driver, row: Mapping[str, Any]) -> None:
         """Write every number of a row."""

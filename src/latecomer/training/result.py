@@ -23,8 +23,8 @@ class Result:
     Attributes:
         method: Name of the method.
         options: Its hyper-parameters.
-        history: One row an evaluation: ``update``, ``time`` in seconds, ``arrival``, ``train_loss`` and ``delay`` (means
-            since the row before) and the metrics.
+        history: One row an evaluation: ``update``, ``time`` in seconds, ``arrival``, ``train_loss`` and ``delay``
+            (means since the row before) and the metrics.
         state: The trained model's state dict.
         trace: The schedule that happened, with what became of every ticket.
         server: The server at the end.

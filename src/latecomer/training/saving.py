@@ -65,8 +65,8 @@ class Saver:
         if state["run"] != self._run:
             differs = sorted(key for key in {*state["run"], *self._run} if state["run"].get(key) != self._run.get(key))
             raise ValueError(
-                f"{self.folder} has checkpoints of another run ({', '.join(differs)} differ): choose another folder, or "
-                "remove it"
+                f"{self.folder} has checkpoints of another run ({', '.join(differs)} differ): choose another "
+                "folder, or remove it"
             )
         entries = self.journal.read(state["entries"])
         self.journal.open(state["entries"] + len(entries))

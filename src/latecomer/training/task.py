@@ -174,8 +174,7 @@ class Task(Problem):
         if self._group_fn is None:
             return 0
         self._drawn = number, self._draw(number, sample)
-        group = whole_number("group", self._group_fn(self._drawn[1]), most=self.groups - 1)
-        return group
+        return whole_number("group", self._group_fn(self._drawn[1]), most=self.groups - 1)
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Return the loss of a batch."""
