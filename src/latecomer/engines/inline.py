@@ -23,7 +23,7 @@ class InlineEngine(Engine):
     Examples:
         >>> import latecomer as lc
         >>> result = lc.fit(lc.problems.quadratic(), optimizer="momentum", lr=0.1, workers=3, engine="inline", steps=50)
-        >>> result.trace.delay[-1]
+        >>> int(result.trace.delay[-1])
         2
     """
 

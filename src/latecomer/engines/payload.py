@@ -39,7 +39,9 @@ class Payload:
         >>> payload.close()
         >>> Payload(lambda x: x)
         Traceback (most recent call last):
-        TypeError: A lambda cannot be sent to a worker process: define it at the top level of a .py file ...
+        TypeError: A lambda cannot be sent to a worker process: define it at the top level of a .py file that can be
+        imported (a script is one, with the call to fit under `if __name__ == '__main__':`), or pass engine='inline' to
+        stay in this process
     """
 
     def __init__(self, thing: Any) -> None:

@@ -23,7 +23,7 @@ class Worker:
         seat: Its seat.
 
     Examples:
-        >>> import latecomer as lc
+        >>> import torch, latecomer as lc
         >>> slot = Slot([torch.ones(10, dtype=torch.float64)], torch.empty(10, dtype=torch.float64), torch.empty(0))
         >>> worker = Worker(WorkerSpec(lc.problems.quadratic(), size=10, dtype=torch.float64), [slot])
         >>> answer = worker(Job(number=3, slot=0, sample=7))

@@ -40,7 +40,7 @@ class Books:
         journal: Where to write, or None.
 
     Examples:
-        >>> import latecomer as lc
+        >>> import torch, latecomer as lc
         >>> books = Books(lc.problems.quadratic(), "momentum", {"lr": 0.1}, 2, lc.policy.Async(), 0)
         >>> x, g = torch.zeros(10, dtype=torch.float64), torch.ones(10, dtype=torch.float64)
         >>> books.use([Slot([x], g, torch.empty(0))])

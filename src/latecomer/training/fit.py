@@ -107,7 +107,7 @@ def fit(
         >>> data = torch.utils.data.TensorDataset(x, x.sum(1, keepdim=True))
         >>> model = nn.Linear(3, 1)
         >>> result = fit(model, nn.functional.mse_loss, data, optimizer="catch-up", lr=0.05, workers=2, steps=200)
-        >>> float(nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))) < 0.01
+        >>> nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).item() < 0.01
         True
     """
     if optimizer not in METHODS:

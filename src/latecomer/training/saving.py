@@ -41,7 +41,9 @@ class Saver:
         ...     saver = Saver(folder, every=10, keep=2, run={"method": "momentum"})
         ...     saver.save(0, {"x": 1})
         ...     saver.close()
-        ...     state, entries = Saver(folder, every=10, keep=2, run={"method": "momentum"}).restore()
+        ...     later = Saver(folder, every=10, keep=2, run={"method": "momentum"})
+        ...     state, entries = later.restore()
+        ...     later.close()
         >>> state["x"], entries
         (1, [])
     """
