@@ -1,0 +1,114 @@
+"""What a worker needs to come to work: where the server is, keys of its own, and perhaps memory that both see."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+import torch
+
+from .base import Slot, WorkerSpec
+from .shared import Block, allocate, slots_of
+
+__all__ = ["Badge", "Room", "build", "enter", "own_slot"]
+
+_NONCE = 16
+
+
+@dataclass(frozen=True)
+class Room:
+    """Where a block of shared memory can be found by processes of the same user on the same machine.
+
+    It has no name in the file system: a process opens the server's own descriptor of it, and looks for a number that it
+    was told, so that a process of the same number on another machine is not mistaken for the server.
+
+    Examples:
+        >>> Room(pid=4711, fd=5, size=100, slots=2, nonce=b"").slots
+        2
+    """
+
+    pid: int
+    fd: int
+    size: int
+    slots: int
+    nonce: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Badge:
+    """What one worker is given for one life; the keys are good for nobody else and never again.
+
+    Examples:
+        >>> Badge(0, "tcp://127.0.0.1:5555", b"server", b"public", b"secret").encoding
+        0
+    """
+
+    seat: int
+    endpoint: str
+    server_key: bytes
+    public_key: bytes
+    secret_key: bytes = field(repr=False)
+    encoding: int = 0
+    silence: float = 20.0
+    room: Room | None = None
+
+
+def build(spec: WorkerSpec, slots: int) -> tuple[Block, list[Slot], Room | None]:
+    """Make slots in memory that others can enter, and say where; None where the system has no way in.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> spec = WorkerSpec(lc.problems.quadratic(), size=10, dtype=torch.float64)
+        >>> block, slots, room = build(spec, 2)
+        >>> _ = slots[1].gradient.fill_(3.0)
+        >>> seen = slots if room is None else enter(room, spec)
+        >>> float(seen[1].gradient[0])
+        3.0
+        >>> block.close()
+    """
+    _, size = slots_of(spec, slots)
+    block = allocate(size + _NONCE)
+    nonce = os.urandom(_NONCE)
+    block.map()[size:] = nonce
+    made, _ = slots_of(spec, slots, block)
+    room = Room(os.getpid(), block.fd, size + _NONCE, slots, nonce)
+    return block, made, room if os.path.exists(f"/proc/self/fd/{block.fd}") else None  # noqa: PTH110
+
+
+def enter(room: Room | None, spec: WorkerSpec) -> list[Slot] | None:
+    """Return the server's slots if this process can see them, else None.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> spec = WorkerSpec(lc.problems.quadratic(), size=10, dtype=torch.float64)
+        >>> enter(Room(os.getpid(), 0, 100, 1, b"not this one"), spec) is None
+        True
+    """
+    if room is None:
+        return None
+    try:
+        fd = os.open(f"/proc/{room.pid}/fd/{room.fd}", os.O_RDWR)
+    except OSError:
+        return None
+    block = Block(fd, room.size)
+    try:
+        if os.fstat(fd).st_size != room.size or bytes(block.map()[-_NONCE:]) != room.nonce:
+            return None
+        return slots_of(spec, room.slots, block)[0]
+    except (OSError, ValueError):
+        return None
+    finally:
+        block.close()  # the mapping stays
+
+
+def own_slot(spec: WorkerSpec) -> Slot:
+    """Make a slot in this process's own memory.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> own_slot(WorkerSpec(lc.problems.quadratic(), size=10, dtype=torch.float64)).gradient.shape
+        torch.Size([10])
+    """
+    points = [torch.zeros(spec.size, dtype=spec.dtype) for _ in range(spec.points)]
+    gradient = torch.zeros(spec.size, dtype=spec.dtype)
+    return Slot(points, gradient, torch.zeros(spec.statistics, dtype=torch.float64))

@@ -1,0 +1,170 @@
+"""The worker's end of the network: take a job, compute it, send the result, and be heard of meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from dataclasses import replace
+from typing import Any
+
+from .badge import Badge, enter, own_slot
+from .base import Done, Job, Ready, Slot, WorkerSpec
+from .frames import HEAD_LIMIT, JOB, SHARED, STOP, FrameError, Layout, beat, head_of, job_of, pack_head, unpack_head
+from .worker import Worker, failure
+
+try:
+    import zmq
+    from zmq.utils.monitor import recv_monitor_message
+except ImportError as error:  # pragma: no cover
+    raise ImportError("Sending tensors over the network needs pyzmq: pip install 'latecomer[ray]'") from error
+
+__all__ = ["LinkError", "serve"]
+
+_GLANCE = 500  # milliseconds between looks at whether the connection still stands
+
+
+class LinkError(ConnectionError):
+    """The server cannot be reached, or has hung up.
+
+    Examples:
+        >>> raise LinkError("the connection is lost")
+        Traceback (most recent call last):
+        latecomer.engines.link.LinkError: the connection is lost
+    """
+
+
+def serve(badge: Badge, spec: WorkerSpec) -> None:
+    """Do jobs until the server says stop; the life of a worker.
+
+    A worker lives as long as its connection: it does not come back through another one, because nobody could say which
+    of its messages were lost.
+
+    Args:
+        badge: Where to go and what to say.
+        spec: What to compute.
+
+    Examples:
+        >>> import torch, latecomer as lc
+        >>> spec = WorkerSpec(lc.problems.quadratic(), size=10, dtype=torch.float64)
+        >>> from latecomer.engines.zeromq import Hub
+        >>> hub = Hub(spec, [own_slot(spec)])
+        >>> thread = threading.Thread(target=serve, args=(hub.admit(0), spec))
+        >>> thread.start()
+        >>> [type(event).__name__ for event in hub.wait()]
+        ['Ready']
+        >>> hub.dismiss(0)
+        >>> thread.join()
+        >>> hub.close()
+    """
+    slots = enter(badge.room, spec)
+    encoding = badge.encoding if slots is None else SHARED
+    here = slots or [own_slot(spec)]
+    layout, worker = Layout(spec), Worker(spec, here, badge.seat)
+    with _Link(badge, layout.limit) as link:
+        link.send([pack_head(head_of(Ready(badge.seat, os.getpid()), encoding))])
+        while True:
+            head, parts = link.receive()
+            if head.kind == STOP:
+                return
+            job = job_of(head)
+            layout.check(head.lengths, layout.down(job, encoding))
+            if slots is None:
+                job = replace(job, slot=0)
+                _fill(layout, here[0], job, parts)
+            answer = worker(job)
+            if not isinstance(answer, Done):
+                link.send([_said(badge.seat, job, answer)])
+                continue
+            lengths, slot = layout.up(encoding), here[job.slot]
+            numbers = zip((slot.gradient, slot.statistics), lengths, strict=False)
+            link.send([pack_head(head_of(answer, encoding, lengths)), *(layout.written(t, n) for t, n in numbers)])
+
+
+def _fill(layout: Layout, slot: Slot, job: Job, parts: list[Any]) -> None:
+    numbers = [slot.points[0], slot.statistics] if job.evaluate else slot.points
+    for part, tensor in zip(parts, numbers, strict=False):
+        layout.read(part.buffer, tensor)
+
+
+def _said(seat: int, job: Job, answer: Any) -> bytes:
+    try:
+        return pack_head(head_of(answer))
+    except FrameError as error:
+        return pack_head(head_of(failure(seat, job.number, error)))
+
+
+class _Link:
+    """Two connections to the server: one for jobs, and one for beats, which another thread sends."""
+
+    def __init__(self, badge: Badge, limit: int) -> None:
+        self._limit, self._badge = limit, badge
+        self._context = zmq.Context()
+        self._socket = self._connection(badge.public_key)
+        monitor = self._socket.get_monitor_socket(zmq.EVENT_ALL)
+        self._socket.connect(badge.endpoint)
+        self._lost = ""
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, args=(monitor,), name="latecomer beats", daemon=True)
+        self._thread.start()
+
+    def _connection(self, identity: bytes) -> Any:
+        socket = self._context.socket(zmq.DEALER)
+        socket.identity, socket.linger = identity, 0
+        socket.curve_serverkey = self._badge.server_key
+        socket.curve_publickey, socket.curve_secretkey = self._badge.public_key, self._badge.secret_key
+        socket.maxmsgsize = max(self._limit, HEAD_LIMIT)
+        socket.heartbeat_ivl = int(self._badge.silence * 250)
+        socket.heartbeat_timeout = int(self._badge.silence * 1000)
+        socket.ipv6 = "[" in self._badge.endpoint
+        return socket
+
+    def send(self, parts: list[Any]) -> None:
+        """Send a message."""
+        self._socket.send_multipart(parts, copy=False)
+
+    def receive(self) -> tuple[Any, list[Any]]:
+        """Wait for a message of the server."""
+        while not self._socket.poll(_GLANCE):
+            if self._lost:
+                raise LinkError(self._lost)
+        first, *parts = self._socket.recv_multipart(copy=False)
+        head = unpack_head(first.buffer, self._limit)
+        if head.kind not in (JOB, STOP) or tuple(len(part) for part in parts) != head.lengths:
+            raise FrameError(f"Kind {head.kind} with {len(parts)} parts from the server")
+        return head, parts
+
+    def _watch(self, monitor: Any) -> None:
+        """Beat, as long as the connection for jobs stands."""
+        beats = self._connection(b"B" + self._badge.public_key)
+        beats.connect(self._badge.endpoint)
+        interval, until, up = self._badge.silence / 5, time.monotonic() + self._badge.silence, False
+        try:
+            while not self._end.is_set() and not self._lost:
+                if monitor.poll(1000 * interval if up else _GLANCE):
+                    event = recv_monitor_message(monitor)["event"]
+                    if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                        up = True
+                    elif event in (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL):
+                        self._lost = f"the server at {self._badge.endpoint} does not know this worker"
+                    elif event == zmq.EVENT_DISCONNECTED and up:
+                        self._lost = f"the connection to the server at {self._badge.endpoint} is lost"
+                elif up:
+                    with contextlib.suppress(zmq.Again):
+                        beats.send(beat(), zmq.DONTWAIT)
+                if not up and time.monotonic() > until:
+                    self._lost = f"no connection to the server at {self._badge.endpoint}: is the port closed?"
+        finally:
+            beats.close()
+            monitor.close()
+
+    def __enter__(self) -> _Link:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._socket.disable_monitor()  # wakes the thread up
+        self._thread.join()
+        self._socket.close()
+        self._context.term()
