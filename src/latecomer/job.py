@@ -32,6 +32,8 @@ class Contributor:
         problem: What to train on.
         flat: Its model; used as scratch, its parameters are pointed at whatever is evaluated.
         points: At how many points a sample is evaluated.
+        bf16: Round points and contributions to bfloat16, as a wire of half the width does; where they go through such a
+            wire this changes nothing any more, and where they do not it gives the same bits.
 
     Examples:
         >>> import latecomer as lc
@@ -43,8 +45,8 @@ class Contributor:
         [0.5, 1.0, 1.5]
     """
 
-    def __init__(self, problem: Problem, flat: FlatModule, points: int) -> None:
-        self.problem, self.flat = problem, flat
+    def __init__(self, problem: Problem, flat: FlatModule, points: int, bf16: bool = False) -> None:
+        self.problem, self.flat, self._bf16 = problem, flat, bf16
         self.statistics = Statistics(flat.module)
         self._second = torch.empty_like(flat.x, requires_grad=False) if points == 2 else None
 
@@ -72,6 +74,16 @@ class Contributor:
             before: Coefficient of the gradient at the iterate before.
         """
         batch = self.problem.batch_of(number, sample, group)
+        if self._bf16:
+            points = [_rounded(point) for point in points]
+        loss = self._contribution(points, out, batch, sample, version, here, before)
+        if self._bf16:
+            out.copy_(_rounded(out))
+        return loss
+
+    def _contribution(
+        self, points: Sequence[Tensor], out: Tensor, batch: Any, sample: int, version: int, here: float, before: float
+    ) -> float:
         with self.statistics.fresh():
             loss = self._gradient(points[0], batch, sample, out)
         if self._second is None:
@@ -92,6 +104,10 @@ class Contributor:
             loss = float(self.flat.gradient(point, lambda module: self.problem.loss(module, batch), out))
         self.problem.clip(out)
         return loss
+
+
+def _rounded(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.bfloat16).to(tensor.dtype)
 
 
 def counts(ticket: Ticket, outcome: Outcome) -> bool:

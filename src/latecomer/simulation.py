@@ -85,6 +85,7 @@ class _Simulation:
     seed: int
     policy: Policy
     schedule: Callable[[Any], Any] | None = None
+    bf16: bool = False
     rows: list[dict[str, Any]] = field(default_factory=list)
     t: int = 0
     diverged_at: int | None = None
@@ -102,7 +103,7 @@ class _Simulation:
             groups=header.groups,
             clock=header.clock,
         )
-        self.compute = Contributor(self.problem, self.flat, self.optimizer.points)
+        self.compute = Contributor(self.problem, self.flat, self.optimizer.points, self.bf16)
         self.gradient = torch.zeros_like(self.flat.x, requires_grad=False)
         self.replay = Replay(self.server, self.trace)
         self.given_up = frozenset(header.given_up)
@@ -157,6 +158,8 @@ class _Simulation:
         values = [repr(self.problem), self.method, options, self.seed, self.trace.digest, repr(self.policy)]
         if self.schedule is not None:
             values.append(_named(self.schedule))
+        if self.bf16:
+            values.append("bf16")
         return json.dumps(values)
 
     def save(self, path: Path) -> None:
@@ -225,6 +228,7 @@ def simulate(
     progress: Callable[[int, int], None] | None = None,
     watch: Callable[[Server], None] | None = None,
     schedule: Callable[[Any], Any] | None = None,
+    bf16: bool = False,
     **options: Any,
 ) -> Run:
     """Train a method on a problem along a schedule.
@@ -246,6 +250,7 @@ def simulate(
         watch: Called with the server after every arrival; it may look, and must not touch.
         schedule: Makes a torch learning-rate scheduler out of the optimizer, for example
             ``lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 100)``; it steps with every update.
+        bf16: Round points and contributions to bfloat16, as an engine with a wire of half the width does.
         **options: Hyper-parameters of the method: lr, beta, ...
 
     Examples:
@@ -270,7 +275,7 @@ def simulate(
     if path is not None and (not path.name or path.is_dir()):
         raise ValueError(f"Invalid checkpoint: {str(checkpoint)!r} is a folder (expected the path of a file)")
 
-    run = _Simulation(problem, method, trace, options, whole_number("seed", seed), policy, schedule)
+    run = _Simulation(problem, method, trace, options, whole_number("seed", seed), policy, schedule, bf16)
     if path is not None and path.exists():
         run.restore(path)
     else:

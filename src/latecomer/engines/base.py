@@ -25,6 +25,7 @@ class WorkerSpec:
         points: At how many points a sample is evaluated.
         statistics: How many float64 numbers of running averages go up with a contribution, and down to be evaluated.
         seed: What the model is made with; its parameters come with every ticket, but what is frozen does not.
+        bf16: Round points and contributions to bfloat16, for a wire of half the width.
 
     Examples:
         >>> import latecomer as lc
@@ -38,6 +39,7 @@ class WorkerSpec:
     points: int = 1
     statistics: int = 0
     seed: int = 0
+    bf16: bool = False
 
 
 @dataclass(frozen=True)
@@ -212,6 +214,9 @@ class Engine(ABC):
         ...     [(event.number, event.finite) for event in engine.events()]
         [(0, True)]
     """
+
+    bf16: bool = False
+    """Whether points and gradients are rounded to bfloat16 on their way; whoever replays the run must know."""
 
     @abstractmethod
     def start(self, spec: WorkerSpec, seats: int, slots: int) -> Sequence[Slot]:

@@ -39,7 +39,7 @@ class Worker:
                 f"The worker's model has {self.flat.x.numel()} parameters, the server's {spec.size}: a problem's "
                 "model must be the same every time"
             )
-        self.contribute = Contributor(spec.problem, self.flat, spec.points)
+        self.contribute = Contributor(spec.problem, self.flat, spec.points, spec.bf16)
 
     def __call__(self, job: Job) -> Done | Evaluated | Failed:
         """Do a job; what the problem's own code raises is an answer too."""

@@ -106,7 +106,7 @@ class Driver:
         books, points = self.books, self.books.optimizer.points
         x = books.flat.x
         size, statistics = x.numel(), len(books.statistics.sent)
-        spec = WorkerSpec(books.problem, size, x.dtype, points, statistics, books.seed)
+        spec = WorkerSpec(books.problem, size, x.dtype, points, statistics, books.seed, self.engine.bf16)
         seats = self.workers + self.history.seats
         slots = self.engine.start(spec, seats, self.workers + self.history.slots)
         books.use(slots[: self.workers])
@@ -121,7 +121,8 @@ class Driver:
         self.history.rows = list(state["rows"])
         self.history.note(self._restored())
         if entries:
-            compute = Contributor(books.problem, FlatModule(books.problem.model(books.seed)), points)
+            scratch = FlatModule(books.problem.model(books.seed))
+            compute = Contributor(books.problem, scratch, points, self.engine.bf16)
             with one_thread():
                 for entry in entries:
                     outcome = books.redo(entry, compute)

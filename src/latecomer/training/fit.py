@@ -74,7 +74,8 @@ def fit(
         steps: Contributions to count. With ``sync=True`` an update takes ``workers`` of them.
         optimizer: A name in `latecomer.optim.METHODS`.
         workers: How many; on one machine no more than it has cores. Raise beta's inverse along with it.
-        engine: ``"local"`` for processes, ``"inline"`` for this process, or an `Engine`.
+        engine: ``"local"`` for processes, ``"inline"`` for this process, ``"ray"`` for Ray on this machine, or an
+            `Engine`, such as ``latecomer.engines.ray.RayEngine("auto")`` for a cluster.
         batch_size: Samples a batch.
         collate_fn: Makes a batch of a list of samples.
         sampler: None for epochs, ``"independent"``, or a torch sampler.
@@ -149,14 +150,16 @@ def fit(
     told = list(callbacks)
     if tensorboard is not None:
         told.append(TensorBoard(tensorboard))
+    moves = make_engine(engine)
     driver = Driver(
-        books, make_engine(engine), workers=workers, steps=steps, evaluate_every=every, attempts=attempts,
+        books, moves, workers=workers, steps=steps, evaluate_every=every, attempts=attempts,
         timeout=timeout, callbacks=told,
     )  # fmt: skip
     if progress:
         driver.callbacks.append(Bar(steps, progress if isinstance(progress, Console) else None))
     about = {"method": optimizer, "options": options, "seed": seed, "start": digest(books.flat.x)}
     about |= {"torch": torch.__version__, "problem": repr(problem), "clip": [clip_norm, clip_value]}
+    about |= {"bf16": True} if moves.bf16 else {}
     result = _run(driver, saver, path, about)
     if isinstance(model, nn.Module):
         model.load_state_dict(dict(result.state))
@@ -180,7 +183,11 @@ def make_engine(engine: str | Engine) -> Engine:
         from ..engines.inline import InlineEngine
 
         return InlineEngine()
-    raise ValueError(f"Unknown engine {engine!r} (expected 'local', 'inline' or an Engine)")
+    if engine == "ray":
+        from ..engines.ray import RayEngine
+
+        return RayEngine()
+    raise ValueError(f"Unknown engine {engine!r} (expected 'local', 'inline', 'ray' or an Engine)")
 
 
 def _run(driver: Driver, saver: Saver | None, path: Path | None, about: Mapping[str, Any]) -> Result:

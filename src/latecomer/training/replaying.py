@@ -109,6 +109,7 @@ def replay(
             evaluate_every=evaluate_every or len(trace),
             progress=progress,
             schedule=scheduler,
+            bf16=bool(about.get("bf16", False)),
             **given,
         )
     if x is None or not same:
