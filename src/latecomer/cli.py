@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from . import __version__, delays
+from .cli_bench import BenchCommand
 from .cli_data import DataCommand
 from .cli_sweep import One, Runs, SweepCommand
 from .cli_theory import TheoryCommand
@@ -173,7 +174,8 @@ def _about(command: type) -> str:
 
 
 Command = (
-    Annotated[DataCommand, tyro.conf.subcommand("data", description=_about(DataCommand))]
+    Annotated[BenchCommand, tyro.conf.subcommand("bench", description=_about(BenchCommand))]
+    | Annotated[DataCommand, tyro.conf.subcommand("data", description=_about(DataCommand))]
     | Annotated[Demo, tyro.conf.subcommand("demo", description=_about(Demo))]
     | Annotated[ReplayCommand, tyro.conf.subcommand("replay", description=_about(ReplayCommand))]
     | Annotated[One, tyro.conf.subcommand("run", description=_about(One))]
