@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,8 @@ from ..engines import Engine
 from ..optim.checks import whole_number
 from ..problems import Problem, Quadratic
 from ..seeds import stream
-from ..testing import KillAt
 from ..trace import STATUSES, Trace
-from ..training import fit, replay
+from ..training import Callback, fit, replay
 
 __all__ = ["Soak", "soak"]
 
@@ -35,7 +35,7 @@ class Soak:
         seconds: How long the run took.
 
     Examples:
-        >>> Soak(kills=2, deaths=2, arrivals=9, tickets=11, lost=1, exactly_once=False, difference=0.0, seconds=1.0).good
+        >>> Soak(2, deaths=2, arrivals=9, tickets=11, lost=1, exactly_once=True, difference=1.0, seconds=1.0).good
         False
     """
 
@@ -52,6 +52,20 @@ class Soak:
     def good(self) -> bool:
         """Whether the run held."""
         return self.exactly_once and self.difference == 0.0 and self.deaths >= self.kills
+
+
+class _Reaper(Callback):
+    """Kills a random worker at every planned arrival, or as soon after it as one is up."""
+
+    def __init__(self, when: Sequence[int], draws: np.random.Generator) -> None:
+        self.when, self.draws, self.done = when, draws, 0
+
+    def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
+        while self.done < len(self.when) and self.when[self.done] <= outcome.arrival:
+            seats = self.draws.permutation(run.workers)
+            if not any(run.kill(int(seat)) for seat in seats):
+                return
+            self.done += 1
 
 
 def soak(
@@ -86,19 +100,19 @@ def soak(
     whole_number("kills", kills, least=1)
     steps = (kills + 1) * whole_number("every", every, least=1)
     draws = stream(seed, "kills")
-    when = np.sort(draws.choice(np.arange(1, steps - workers), size=kills, replace=False))
-    plan = KillAt(*((int(draws.integers(workers)), int(arrival)) for arrival in when))
+    when = np.sort(draws.choice(np.arange(1, steps - every), size=kills, replace=False))
+    reaper = _Reaper([int(arrival) for arrival in when], draws)
     problem = problem or Quadratic()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.parquet"
         # A ticket is killed again and again by chance here, not by what is in it: none may be given up.
         result = fit(
             problem, optimizer=method, workers=workers, engine=engine, steps=steps, attempts=kills + 1,
-            callbacks=[plan], record=path, progress=progress, seed=seed, **{"lr": 1e-3, **options},
+            callbacks=[reaper], record=path, progress=progress, seed=seed, **{"lr": 1e-3, **options},
         )  # fmt: skip
         difference = replay(path, problem).difference
     return Soak(
-        kills=kills,
+        kills=reaper.done,
         deaths=result.deaths,
         arrivals=len(result.trace),
         tickets=int(result.trace.columns["ticket"].max()) + 1,

@@ -69,6 +69,7 @@ class Driver:
         self.history.told = self._tell
         self._tried: dict[int, int] = {}
         self._up: set[int] = set()
+        self._killed: set[int] = set()
         self._idle: set[int] = set()
         self._since: dict[int, float] = {}  # seat -> when it got its job
         self._unborn = 0
@@ -94,6 +95,15 @@ class Driver:
     def _tell(self, row: dict[str, Any]) -> None:
         for callback in self.callbacks:
             callback.evaluated(self, row)
+
+    def kill(self, seat: int) -> bool:
+        """Kill the worker in a seat, for tests; False if there is none that is up."""
+        if seat not in self._up:
+            return False
+        self._up.discard(seat)
+        self._killed.add(seat)
+        self.engine.kill(seat)
+        return True
 
     def stop(self) -> None:
         """End the run after this arrival."""
@@ -268,7 +278,7 @@ class Driver:
         self.deaths += 1
         self._idle.discard(event.seat)
         self._since.pop(event.seat, None)
-        if event.seat not in self._up:
+        if event.seat not in self._up and event.seat not in self._killed:
             self._unborn += 1
             if self._unborn >= 2 * self.workers + 1:
                 raise ValueError(
@@ -276,6 +286,7 @@ class Driver:
                     "and a script that calls fit needs `if __name__ == '__main__':` around the call"
                 )
         self._up.discard(event.seat)
+        self._killed.discard(event.seat)
         self.engine.restart(event.seat)
         ticket = self.server.holds(event.seat)
         if ticket is not None:
