@@ -115,8 +115,8 @@ class StragglerCommand:
                 seed=self.seed,
                 told=status.update,
             )
-        heads = ["clock", "method", "lr", "seconds to target", "faster", "seconds in all", "loss"]
-        heads += [f"loss at {self.lengths[0]}", f"loss at {self.lengths[-1]}", "mean delay"]
+        heads = ["clock", "method", "lr", "s to target", "faster", "s in all", "loss"]
+        heads += [f"loss at {self.lengths[0]}", f"loss at {self.lengths[-1]}", "delay"]
         cells = []
         for row in rows.iter_rows(named=True):
             met = math.isfinite(row["seconds"])
@@ -153,7 +153,9 @@ class BenchCommand:
 
 
 def _show(console: Console, title: str, heads: list[str], rows: Any) -> None:
-    table = Table(*heads, title=title)
+    table = Table(title=title)
+    for head in heads:
+        table.add_column(head, no_wrap=head in ("clock", "method", "faster"))
     for row in rows:
         table.add_row(*row)
     console.print(table)
