@@ -17,7 +17,7 @@ from ..policy import Ticket
 from ..server import Outcome, Server
 from .books import Books
 from .callbacks import Callback
-from .evaluation import Evaluation
+from .evaluation import IMPORTABLE, Evaluation
 from .journal import Entry
 
 __all__ = ["Driver"]
@@ -281,10 +281,7 @@ class Driver:
         if event.seat not in self._up and event.seat not in self._killed:
             self._unborn += 1
             if self._unborn >= 2 * self.workers + 1:
-                raise ValueError(
-                    f"Workers die before they are ready ({event.reason}): everything a task uses must be importable, "
-                    "and a script that calls fit needs `if __name__ == '__main__':` around the call"
-                )
+                raise ValueError(f"Workers die before they are ready ({event.reason}); {IMPORTABLE}")
         self._up.discard(event.seat)
         self._killed.discard(event.seat)
         self.engine.restart(event.seat)
