@@ -126,9 +126,10 @@ class Evaluation:
             warnings.warn(f"An evaluation raised: {event.reason}; its row has no metrics", stacklevel=2)
             self._complete({})
         elif isinstance(event, Died):
-            self._up = self._busy = False
+            was_up, self._up, self._busy = self._up, False, False
             self._tried += 1
-            if self._tried >= self.attempts:
+            hopeless = not self.rows and not was_up and not event.reason.startswith("killed")
+            if hopeless or self._tried >= self.attempts:
                 if not self._waiting or not any(len(row) > 5 for row in self.rows):
                     raise ValueError(f"The evaluating worker dies again and again ({event.reason}); {IMPORTABLE}")
                 warnings.warn(f"An evaluation killed its worker {self._tried} times; no metrics", stacklevel=2)
