@@ -240,6 +240,9 @@ def test_the_example_of_an_own_model_runs(tmp_path: Path, capsys: pytest.Capture
     train = ["train", f"{example}:task", "--steps", "60", "--workers", "2", "--method", "catch-up", "--set", "lr=0.1"]
     assert main([*train, "--record", record, "--checkpoint", str(tmp_path / "ckpt")]) == 0
     assert "Trace written to" in capsys.readouterr().out
+    figure = tmp_path / "timeline.svg"
+    assert main(["trace", "show", record, "--figure", str(figure)]) == 0
+    assert "<svg" in figure.read_text()
     assert main(["replay", record, "--task", f"{example}:task"]) == 0
     assert "bit for bit" in capsys.readouterr().out
     assert main(["replay", record, "--task", f"{example}:task", "--method", "momentum", "--set", "lr=0.05"]) == 0

@@ -15,7 +15,7 @@ from ..delays import SampleCost
 from ..delays.base import groups_from
 from ..engines import Engine
 from ..optim import AsyncSGD
-from ..policy import Synchronous
+from ..policy import Synchronous, Ticket
 from ..problems import Problem, Text
 from ..seeds import uniforms
 from ..server import Server
@@ -171,7 +171,7 @@ def synchronous_trace(
     )
     now, nothing = 0.0, torch.zeros(1)
     while server.arrivals < steps:
-        out = []
+        out: list[tuple[float, int, int, Ticket]] = []
         for worker in range(workers):
             ticket = server.issue(worker, at=now)
             group = int(groups_from(uniforms(np.array([ticket.sample], dtype=np.uint64)), tuple(shares))[0])
