@@ -72,8 +72,8 @@ class StragglerCommand:
     """
 
     steps: int = 1000
-    """Contributions a run."""
-    lrs: tuple[float, ...] = (0.1, 0.3, 1.0)
+    """Contributions of a synchronous run; the others may use twice as many, since it is time that counts."""
+    lrs: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0)
     """Learning rates to try; each method is judged by its best."""
     workers: int = 2
     """Real workers."""
@@ -86,7 +86,7 @@ class StragglerCommand:
     lengths: tuple[int, ...] = (32, 64, 128, 256)
     """Bytes a window of each group."""
     evaluations: int = 20
-    """Evaluations a run."""
+    """Evaluations of a synchronous run."""
     seed: int = 0
     """Draws the samples."""
     out: Path | None = None
@@ -125,7 +125,7 @@ class StragglerCommand:
             start = [row["clock"], row["method"], f"{row['lr']:g}"]
             cells.append([*start, *numbers, f"{row['total']:.2f}", *losses, f"{row['delay']:.2f}"])
         title = (
-            f"straggler: {self.steps:,} contributions, {self.workers} real and {self.virtual_workers} virtual workers, "
+            f"straggler: {self.steps:,} synchronous contributions, {self.workers} real and {self.virtual_workers} virtual workers, "
             f"windows of {', '.join(map(str, self.lengths))} bytes"
         )
         _show(console, title, heads, cells)

@@ -43,6 +43,7 @@ def straggler(
     workers: int = 2,
     virtual_workers: int = 8,
     engine: str | Engine = "local",
+    patience: float = 2.0,
     evaluations: int = 20,
     seed: int = 0,
     told: Callable[[str], None] = lambda words: None,
@@ -56,12 +57,13 @@ def straggler(
 
     Args:
         problem: What to train, with groups that cost unevenly; the text problem by default.
-        steps: Contributions a run.
+        steps: Contributions of a synchronous run.
         lrs: Learning rates to try.
         workers: Real workers.
         virtual_workers: Workers of the virtual clock.
         engine: Where the real ones are.
-        evaluations: Evaluations a run.
+        patience: How many times as many contributions the others may use: it is time that counts, not contributions.
+        evaluations: Evaluations of a synchronous run.
         seed: Draws the samples, initialises the model.
         told: Called before every run, for progress.
 
@@ -76,11 +78,11 @@ def straggler(
         (['real', 'virtual'], 8)
     """
     problem = problem or Text()
-    every = max(1, steps // evaluations)
+    every, longer = max(1, steps // evaluations), max(steps, int(patience * steps))
     costs = problem.costs() if isinstance(problem, Text) else (1.0,) * problem.groups
     schedules = {
         True: synchronous_trace(virtual_workers, steps, costs, problem.shares, seed),
-        False: SampleCost(virtual_workers, cost=costs, shares=problem.shares).trace(steps, seed),
+        False: SampleCost(virtual_workers, cost=costs, shares=problem.shares).trace(longer, seed),
     }
     rows = []
     for clock in ("real", "virtual"):
@@ -90,8 +92,8 @@ def straggler(
                 told(f"{name}, lr {lr:g}, {clock} clock")
                 if clock == "real":
                     result = fit(
-                        problem, optimizer=options["method"], workers=workers, steps=steps, engine=engine, sync=waits,
-                        evaluate_every=every, seed=seed, lr=lr, **given,
+                        problem, optimizer=options["method"], workers=workers, engine=engine, sync=waits,
+                        steps=steps if waits else longer, evaluate_every=every, seed=seed, lr=lr, **given,
                     )  # fmt: skip
                     history, delay = result.history, float(result.trace.delay.mean())
                 else:
