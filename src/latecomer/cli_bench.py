@@ -125,8 +125,8 @@ class StragglerCommand:
             start = [row["clock"], row["method"], f"{row['lr']:g}"]
             cells.append([*start, *numbers, f"{row['total']:.2f}", *losses, f"{row['delay']:.2f}"])
         title = (
-            f"straggler: {self.steps:,} synchronous contributions, {self.workers} real and {self.virtual_workers} virtual workers, "
-            f"windows of {', '.join(map(str, self.lengths))} bytes"
+            f"straggler: {self.steps:,} synchronous contributions, {self.workers} real and {self.virtual_workers} "
+            f"virtual workers, windows of {', '.join(map(str, self.lengths))} bytes"
         )
         _show(console, title, heads, cells)
         given = " ".join(f"{lr:g}" for lr in self.lrs)
