@@ -147,7 +147,7 @@ def main() -> None:
     if with_ray:
         import ray
 
-        ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False)
+        ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
     rounds = []
     for _ in range(given.rounds):
         base, gradient = floor(given.size, given.updates)

@@ -72,6 +72,8 @@ class LocalEngine(Engine):
 
     def start(self, spec: WorkerSpec, seats: int, slots: int) -> Sequence[Slot]:
         """Make the memory, then the processes."""
+        if getattr(multiprocessing.current_process(), "_inheriting", False):  # a worker that imports the main script
+            raise ValueError("A worker process was about to start workers: put `if __name__ == '__main__':` around fit")
         self._payload = Payload(spec)
         self._count = slots
         _, size = slots_of(spec, slots)

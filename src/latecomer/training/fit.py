@@ -216,11 +216,11 @@ def _run(driver: Driver, saver: Saver | None, path: Path | None, about: Mapping[
         finally:
             if saver is not None and server.arrivals % saver.every:
                 saver.save(server.arrivals, driver.state_dict())
-            trace = server.trace("recorded by fit")
-            if path is not None:
-                _record(trace, path, books, about)
+            if path is not None and server.arrivals:
+                _record(server.trace("recorded by fit"), path, books, about)
         if interrupted:
             raise KeyboardInterrupt
+        trace = server.trace("recorded by fit")
         samples = {row: int(s) for row, s in zip(trace.columns["ticket"], trace.columns["sample"], strict=True)}
         result = Result(
             method=books.method,

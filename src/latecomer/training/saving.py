@@ -56,7 +56,7 @@ class Saver:
         self.checkpoints, self.journal = Checkpoints(self.folder, keep), Journal(self.folder / "journal")
         self._run = json.loads(json.dumps(dict(run), default=repr))
         self._thread: threading.Thread | None = None
-        self._trouble: OSError | None = None
+        self._trouble: Exception | None = None
 
     def restore(self) -> tuple[dict[str, Any] | None, list[Any]]:
         """Return the newest state there is and what happened after it, or None and nothing."""
@@ -84,8 +84,8 @@ class Saver:
     def _write(self, arrivals: int, whole: dict[str, Any]) -> None:
         try:
             self.checkpoints.write(arrivals, whole)
-        except OSError as error:
-            self._trouble = error
+        except Exception as error:
+            self._trouble = error  # told by whoever waits: nobody hears what a thread raises
 
     def wait(self) -> None:
         """Wait for the thread; say what went wrong in it."""
@@ -94,6 +94,8 @@ class Saver:
             self._thread = None
         if self._trouble is not None:
             error, self._trouble = self._trouble, None
+            if not isinstance(error, OSError):
+                raise error
             warnings.warn(
                 f"A checkpoint could not be written to {self.folder} ({error.strerror}): training goes on, the "
                 "checkpoints before it are intact",
