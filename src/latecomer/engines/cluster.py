@@ -69,8 +69,8 @@ class Cluster:
                 ray.init(self.address, **options)
             except ConnectionError as error:
                 raise ValueError(
-                    f"There is no Ray cluster at {self.address!r} ({error}): start one with `ray start --head`, or leave "
-                    "the address out for one on this machine"
+                    f"There is no Ray cluster at {self.address!r} ({error}): start one with `ray start --head`, or "
+                    "leave the address out for one on this machine"
                 ) from None
         else:
             self._undo.enter_context(_for_us_alone(ray))

@@ -102,16 +102,16 @@ class _Link:
         self._limit, self._badge = limit, badge
         self._context = zmq.Context()
         self._socket = self._connection(badge.public_key)
-        monitor = self._socket.get_monitor_socket(zmq.EVENT_ALL)
+        self._monitor: Any = self._socket.get_monitor_socket(zmq.EVENT_ALL)
         self._socket.connect(badge.endpoint)
         self._lost = ""
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._watch, args=(monitor,), name="latecomer beats", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="latecomer beats", daemon=True)
         self._thread.start()
 
     def _connection(self, identity: bytes) -> Any:
         socket = self._context.socket(zmq.DEALER)
-        socket.identity, socket.linger = identity, 0
+        socket.identity, socket.linger, socket.reconnect_ivl = identity, 0, -1
         socket.curve_serverkey = self._badge.server_key
         socket.curve_publickey, socket.curve_secretkey = self._badge.public_key, self._badge.secret_key
         socket.maxmsgsize = max(self._limit, HEAD_LIMIT)
@@ -135,15 +135,15 @@ class _Link:
             raise FrameError(f"Kind {head.kind} with {len(parts)} parts from the server")
         return head, parts
 
-    def _watch(self, monitor: Any) -> None:
+    def _watch(self) -> None:
         """Beat, as long as the connection for jobs stands."""
         beats = self._connection(b"B" + self._badge.public_key)
         beats.connect(self._badge.endpoint)
         interval, until, up = self._badge.silence / 5, time.monotonic() + self._badge.silence, False
         try:
             while not self._end.is_set() and not self._lost:
-                if monitor.poll(1000 * interval if up else _GLANCE):
-                    event = recv_monitor_message(monitor)["event"]
+                if self._monitor.poll(1000 * interval if up else _GLANCE):
+                    event = recv_monitor_message(self._monitor)["event"]
                     if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                         up = True
                     elif event in (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL):
@@ -157,7 +157,6 @@ class _Link:
                     self._lost = f"no connection to the server at {self._badge.endpoint}: is the port closed?"
         finally:
             beats.close()
-            monitor.close()
 
     def __enter__(self) -> _Link:
         return self
@@ -166,5 +165,6 @@ class _Link:
         self._end.set()
         self._socket.disable_monitor()  # wakes the thread up
         self._thread.join()
+        self._monitor.close()
         self._socket.close()
         self._context.term()

@@ -15,7 +15,7 @@ from .base import Done, Event, Job, Ready, Slot, WorkerSpec
 from .frames import BF16, NATIVE, FrameError, Layout, event_of, head_of, job_of, pack_head, unpack_head
 from .worker import Worker
 
-__all__ = ["Objects", "ObjectWorker"]
+__all__ = ["ObjectWorker", "Objects"]
 
 
 class ObjectWorker:
@@ -27,7 +27,7 @@ class ObjectWorker:
         >>> worker = ObjectWorker()
         >>> worker.start(0, spec, NATIVE) == os.getpid()
         True
-        >>> head, gradient = worker.compute(pack_head(head_of(Job(4, 0), NATIVE, (80,))), b"\\0" * 80)
+        >>> head, gradient = worker.compute(pack_head(head_of(Job(4, 0), NATIVE, (80,))), bytes(80))
         >>> event_of(0, unpack_head(head, 80)).number, len(gradient)
         (4, 80)
     """

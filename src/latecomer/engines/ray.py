@@ -55,12 +55,12 @@ class RayEngine(Engine):
     """One Ray actor a worker, on whichever node Ray finds room for it.
 
     Points and gradients do not go through Ray. A worker on the server's own machine sees the server's memory, as with
-    `latecomer.engines.local`; all others have an encrypted ZeroMQ connection, with keys that are made for one life of one
-    worker and handed out by Ray. Ray notices the death of a process or a node; a worker that is not heard of for a while
-    counts as dead too, and is not listened to when it comes back.
+    `latecomer.engines.local`; all others have an encrypted ZeroMQ connection, with keys that are made for one life of
+    one worker and handed out by Ray. Ray notices the death of a process or a node; a worker that is not heard of for a
+    while counts as dead too, and is not listened to when it comes back.
 
     Args:
-        address: ``"auto"`` or the address of a cluster; None to start Ray on this machine for the run, closed to others.
+        address: ``"auto"`` or the address of a cluster; None to start Ray on this machine, for this run only.
         cpus: CPUs a worker needs; Ray places no more of them on a node than it has.
         gpus: GPUs a worker needs.
         resources: Other resources a worker needs, by the names they have in the cluster.
@@ -187,7 +187,7 @@ class RayEngine(Engine):
                 self._poller.watch(place.pidfd)
             found.append(event)
         reasons = dict(self._plane.broken)
-        reasons |= {seat: f"not heard of for {self.silence:g} s" for seat in self._plane.silent()}
+        reasons |= dict.fromkeys(self._plane.silent(), f"not heard of for {self.silence:g} s")
         while self._ended:
             seat, life, reason = self._ended.popleft()
             if seat in self._seats and self._seats[seat].life == life:

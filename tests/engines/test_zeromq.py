@@ -1,0 +1,291 @@
+"""The network without Ray: known keys only, nothing believed unchecked, nothing of a dead worker in a slot."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import zmq
+
+import latecomer as lc
+from engine_tasks import regression
+from latecomer.engines import Done, Evaluated, Failed, Job, Ready, WorkerSpec
+from latecomer.engines import frames as f
+from latecomer.engines.badge import Badge, build, enter, own_slot
+from latecomer.engines.link import LinkError, _Link, serve
+from latecomer.engines.zeromq import Hub
+from latecomer.flat import FlatModule
+from latecomer.job import Contributor
+from latecomer.testing import RAISES, Probe
+
+SPEC = WorkerSpec(Probe(), size=10, dtype=torch.float64, points=2)
+
+
+@contextmanager
+def hub_of(spec: WorkerSpec = SPEC, **options: Any) -> Iterator[Hub]:
+    slots = options.pop("slots", None) or [own_slot(spec)]
+    hub = Hub(spec, slots, **options)
+    hub.slots = slots  # type: ignore[attr-defined]
+    try:
+        yield hub
+    finally:
+        hub.close()
+
+
+@contextmanager
+def working(hub: Hub, spec: WorkerSpec = SPEC, **changes: Any) -> Iterator[Badge]:
+    badge = replace(hub.admit(0), **changes)
+    thread = threading.Thread(target=serve, args=(badge, spec))
+    thread.start()
+    assert [type(event) for event in hub.wait()] == [Ready]
+    yield badge
+    hub.dismiss(0)
+    thread.join()
+
+
+def expected(spec: WorkerSpec, slot: Any, job: Job) -> torch.Tensor:
+    out = torch.empty(spec.size, dtype=spec.dtype)
+    contribute = Contributor(spec.problem, FlatModule(spec.problem.model(0)), spec.points, spec.bf16)
+    group = spec.problem.group_of(job.number, job.sample)
+    contribute(slot.points, out, job.number, job.sample, group, job.version, job.here, job.before)
+    return out
+
+
+JOB = Job(number=7, slot=0, sample=2**63 + 7, version=3, here=1.0, before=-0.9)
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_gradient_has_the_same_bits_whichever_way_it_came(bf16: bool, shared: bool) -> None:
+    spec = replace(SPEC, bf16=bf16)
+    block, slots, room = build(spec, 1)
+    if room is None and shared:
+        pytest.skip("this system has no way into another process's memory")
+    with hub_of(spec, slots=slots, bf16=bf16, room=room if shared else None) as hub, working(hub, spec):
+        assert hub.shares(0) == shared
+        slots[0].points[0].copy_(torch.randn(10, dtype=torch.float64))
+        slots[0].points[1].copy_(torch.randn(10, dtype=torch.float64))
+        hub.send(0, JOB)
+        (done,) = hub.wait()
+        assert isinstance(done, Done)
+        assert (done.number, done.finite) == (7, True)
+        assert torch.equal(slots[0].gradient, expected(spec, slots[0], JOB))
+    block.close()
+
+
+def test_failures_evaluations_and_statistics() -> None:
+    task = regression()
+    flat = FlatModule(task.model(0))
+    spec = WorkerSpec(task, flat.x.numel(), flat.x.dtype, statistics=17)
+    with hub_of(spec) as hub, working(hub, spec):
+        slot = hub.slots[0]  # type: ignore[attr-defined]
+        slot.points[0].copy_(flat.x.detach())
+        slot.statistics.fill_(1.0)
+        hub.send(0, Job(number=1, slot=0, sample=5))
+        assert isinstance(hub.wait()[0], Done)
+        assert not torch.equal(slot.statistics, torch.ones(17, dtype=torch.float64))
+        hub.send(0, Job(number=2, slot=0, evaluate=True))
+        assert isinstance(hub.wait()[0], Evaluated)
+    with hub_of() as hub, working(hub):
+        hub.send(0, replace(JOB, number=RAISES))
+        (failed,) = hub.wait()
+        assert isinstance(failed, Failed)
+        assert failed.reason == "KeyError: 'probe'"
+        hub.send(0, JOB)
+        assert isinstance(hub.wait()[0], Done)
+
+
+def client(badge: Badge, identity: bytes | None = None, curve: bool = True) -> tuple[zmq.Context[Any], Any]:
+    context = zmq.Context()
+    socket: Any = context.socket(zmq.DEALER)
+    socket.identity, socket.linger = identity or badge.public_key, 0
+    if curve:
+        socket.curve_serverkey = badge.server_key
+        socket.curve_publickey, socket.curve_secretkey = badge.public_key, badge.secret_key
+    socket.connect(badge.endpoint)
+    return context, socket
+
+
+@pytest.mark.parametrize("how", ["own keys", "no keys", "dismissed"])
+def test_strangers_are_not_let_in(how: str) -> None:
+    with hub_of() as hub:
+        badge = hub.admit(0)
+        if how == "own keys":
+            public, secret = zmq.curve_keypair()
+            badge = replace(badge, public_key=public, secret_key=secret)
+        elif how == "dismissed":
+            hub.dismiss(0)
+        context, socket = client(badge, curve=how != "no keys")
+        monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_DISCONNECTED)
+        socket.send_multipart([f.pack_head(f.head_of(Ready(0, 1), f.NATIVE))])
+        assert monitor.poll(30_000)
+        assert hub.receive() == []
+        assert hub.broken == {}
+        socket.disable_monitor()
+        context.destroy()
+
+
+def test_a_worker_whose_keys_are_not_known_gives_up() -> None:
+    with hub_of() as hub:
+        badge = hub.admit(0)
+        hub.dismiss(0)
+        with pytest.raises(LinkError, match=r"does not know this worker|no connection"):
+            serve(badge, SPEC)
+
+
+READY = f.pack_head(f.head_of(Ready(0, 1), f.NATIVE))
+DONE = f.head_of(Done(0, 7, True), f.NATIVE, (80,))
+
+
+@pytest.mark.parametrize(
+    ("says", "words"),
+    [
+        ([b"\x80\x04K\x01."], "A head of 5 bytes"),
+        ([READY, READY], "second time"),
+        ([f.pack_head(f.head_of(Ready(0, 1), f.SHARED))], "Encoding 2"),
+        ([f.pack_head(f.head_of(JOB, f.SHARED))], "is no event"),
+        ([f.pack_head(DONE)], "parts that are not those"),
+        ([READY, [f.pack_head(DONE), bytes(80)]], "An answer to ticket 7"),
+        ([READY, None, [f.pack_head(replace(DONE, number=8)), bytes(80)]], "An answer to ticket 8"),
+        ([READY, None, [f.pack_head(replace(DONE, lengths=(72,))), bytes(72)]], r"Parts of \[72\] bytes"),
+        ([READY, None, [f.pack_head(replace(DONE, encoding=f.SHARED, lengths=()))]], "Encoding 2"),
+        ([READY, None, f.pack_head(f.head_of(Evaluated(0, 7, {})))], "An answer to ticket 7"),
+    ],
+)
+def test_what_is_not_due_is_not_believed(says: list[Any], words: str) -> None:
+    """None stands for waiting for the job."""
+    with hub_of() as hub:
+        context, socket = client(hub.admit(0))
+        slot = hub.slots[0]  # type: ignore[attr-defined]
+        slot.gradient.fill_(3.0)
+        for message in says:
+            if message is None:
+                assert isinstance(hub.wait()[0], Ready)
+                hub.send(0, JOB)
+                assert socket.poll(30_000)
+            else:
+                socket.send_multipart(message if isinstance(message, list) else [message])
+        while not hub.broken:
+            assert hub.wait() or hub.broken
+        assert words.replace("\\", "") in hub.broken[0]
+        assert (slot.gradient == 3.0).all()
+        context.destroy()
+
+
+def test_nobody_speaks_for_another() -> None:
+    with hub_of() as hub:
+        first, second = hub.admit(0), hub.admit(1)
+        context, socket = client(second, identity=first.public_key)
+        socket.send(READY)
+        assert [event.seat for event in hub.wait()] == [1]  # by its key, not by the name it gives itself
+        context.destroy()
+
+
+def test_a_worker_that_comes_back_with_an_old_ticket_is_not_heard() -> None:
+    with hub_of() as hub:
+        slot = hub.slots[0]  # type: ignore[attr-defined]
+        context, old = client(hub.admit(0))
+        old.send(READY)
+        assert isinstance(hub.wait()[0], Ready)
+        hub.send(0, JOB)
+        hub.dismiss(0)
+        with working(hub):
+            slot.gradient.fill_(3.0)
+            old.send_multipart([f.pack_head(DONE), bytes(80)])
+            hub.send(0, JOB)
+            (done,) = hub.wait()
+            assert isinstance(done, Done)
+            assert torch.equal(slot.gradient, expected(SPEC, slot, JOB))
+        assert old.poll(30_000)  # the job, and that it is dismissed
+        context.destroy()
+
+
+def test_silence_is_noticed_and_beats_are_heard() -> None:
+    with hub_of(silence=30.0) as hub:
+        badge = hub.admit(0)
+        context, socket = client(badge)
+        beats = context.socket(zmq.DEALER)
+        beats.identity, beats.linger, beats.curve_serverkey = b"B" + badge.public_key, 0, badge.server_key
+        beats.curve_publickey, beats.curve_secretkey = badge.public_key, badge.secret_key
+        beats.connect(badge.endpoint)
+        assert hub.silent() == []  # it has never been here
+        socket.send(READY)
+        assert isinstance(hub.wait()[0], Ready)
+        hub._seen[0] -= 31.0
+        assert hub.silent() == [0]
+        beats.send(f.beat())
+        assert hub.socket.poll(30_000)
+        assert hub.receive() == []
+        assert hub.silent() == []
+        beats.send(READY)
+        assert hub.socket.poll(30_000)
+        assert hub.receive() == []
+        assert "only beats" in hub.broken[0]
+        context.destroy()
+
+
+def test_a_server_that_hangs_up_ends_its_workers() -> None:
+    with hub_of() as hub:
+        badge = hub.admit(0)
+        errors: list[Exception] = []
+
+        def work() -> None:
+            try:
+                serve(badge, SPEC)
+            except LinkError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        assert isinstance(hub.wait()[0], Ready)
+        hub.close()
+        thread.join()
+        assert "is lost" in str(errors[0])
+
+
+def test_the_worker_refuses_what_the_server_would_not_send() -> None:
+    with hub_of() as hub:
+        badge = hub.admit(0)
+        with _Link(badge, 160) as link:
+            link.send([READY])
+            assert isinstance(hub.wait()[0], Ready)
+            hub._post(badge.public_key, [f.beat()])
+            with pytest.raises(f.FrameError, match="from the server"):
+                link.receive()
+
+
+def test_memory_of_another_server_is_not_entered() -> None:
+    block, slots, room = build(SPEC, 1)
+    if room is not None:
+        slots[0].gradient.fill_(2.0)
+        entered = enter(room, SPEC)
+        assert entered is not None
+        assert torch.equal(entered[0].gradient, slots[0].gradient)
+        assert enter(replace(room, nonce=bytes(16)), SPEC) is None
+        assert enter(replace(room, size=room.size + 1), SPEC) is None
+        assert enter(replace(room, pid=2**22 + 1), SPEC) is None
+    block.close()
+
+
+def test_an_address_that_is_not_ours_is_named() -> None:
+    with pytest.raises(ValueError, match=r"cannot listen on 192\.0\.2\.1"):
+        Hub(SPEC, [own_slot(SPEC)], host="192.0.2.1")
+
+
+def test_rounding_to_bfloat16_is_recorded_and_replayed(tmp_path: Any) -> None:
+    from latecomer.engines.inline import InlineEngine
+
+    class Rounding(InlineEngine):
+        bf16 = True
+
+    problem, path = lc.problems.quadratic(), tmp_path / "run.parquet"
+    options: dict[str, Any] = {"optimizer": "ordered-mu2", "lr": 0.01, "workers": 3, "steps": 40}
+    rounded = lc.fit(problem, engine=Rounding(), record=path, **options)
+    assert lc.training.replay(path, problem).difference == 0.0
+    exact = lc.fit(problem, engine="inline", **options)
+    assert any(not torch.equal(rounded.state[key], exact.state[key]) for key in exact.state)
