@@ -1,4 +1,4 @@
-"""``latecomer bench``: a soak under random kills, and stragglers against waiting for them."""
+"""``latecomer bench``: a soak under random kills, stragglers against waiting for them, and how far one server goes."""
 
 from __future__ import annotations
 
@@ -136,6 +136,83 @@ class StragglerCommand:
 
 
 @dataclass(frozen=True)
+class CapacityCommand:
+    """Say how many workers one server can keep busy, by the size of the model: where more of them bring nothing.
+
+    Example: latecomer bench capacity --gigabits 10 --gradient 0.1
+    """
+
+    gigabits: float = 10.0
+    """Bandwidth of the server's network, in gigabits a second each way."""
+    gradient: float = 0.1
+    """Seconds a worker takes for a gradient."""
+    sizes: tuple[int, ...] = (100_000, 1_000_000, 10_000_000, 100_000_000)
+    """Numbers of parameters."""
+    points: int = 1
+    """Points a ticket has: 2 for methods such as mu2."""
+    update_ns: float | None = None
+    """Nanoseconds the server takes for a parameter of an update; measured if left out."""
+    wire_ns: float | None = None
+    """Nanoseconds its encryption takes for a byte; measured if left out, 0 where memory is shared."""
+    fixed_us: float = 200.0
+    """Microseconds an update takes, whatever its size."""
+    out: Path | None = None
+    """Folder for the table."""
+
+    def run(self, console: Console) -> None:
+        """Measure, compute, print."""
+        if self.out is not None:
+            writable(self.out)
+        from .bench import Costs, capacity, measure_costs, simulated_rate
+
+        if self.update_ns is None or self.wire_ns is None:
+            with console.status("measuring an update and the encryption ..."):
+                costs = measure_costs(fixed=self.fixed_us * 1e-6)
+        else:
+            costs = Costs(0.0, 0.0, self.fixed_us * 1e-6)
+        costs = Costs(
+            costs.update if self.update_ns is None else self.update_ns * 1e-9,
+            costs.wire if self.wire_ns is None else self.wire_ns * 1e-9,
+            costs.fixed,
+        )
+        heads = [
+            "parameters",
+            "wire",
+            "updates a second",
+            "limited by",
+            "workers",
+            "mean delay there",
+            "with twice as many",
+        ]
+        cells = []
+        for row in capacity(costs, self.sizes, self.gigabits, self.gradient, self.points):
+            workers = max(1, round(row.workers))
+            travel = row.workers / row.rate - self.gradient - 1 / row.rate
+            ends = [
+                simulated_rate(many, self.gradient, 1 / row.rate, max(0.0, travel)) for many in (workers, 2 * workers)
+            ]
+            numbers = [f"{row.size:,}", "bf16" if row.bf16 else "fp32", f"{row.rate:,.1f}", row.limit, f"{workers:,}"]
+            cells.append([*numbers, f"{ends[0][1]:,.1f}", f"{ends[1][0]:,.1f}/s, delay {ends[1][1]:,.1f}"])
+        title = (
+            f"one server: {self.gigabits:g} Gbit/s, {self.gradient:g} s a gradient, {1e9 * costs.update:.2f} ns a "
+            f"parameter, {1e9 * costs.wire:.2f} ns a byte, {1e6 * costs.fixed:.0f} us an update"
+        )
+        _show(console, title, heads, cells)
+        command = f"latecomer bench capacity --gigabits {self.gigabits:g} --gradient {self.gradient:g}"
+        command += f" --update-ns {1e9 * costs.update:.4g} --wire-ns {1e9 * costs.wire:.4g}"
+        _write(
+            console,
+            self.out,
+            "capacity",
+            title,
+            heads,
+            cells,
+            command,
+            [dict(zip(heads, c, strict=True)) for c in cells],
+        )
+
+
+@dataclass(frozen=True)
 class BenchCommand:
     """Measure what real workers do.
 
@@ -145,6 +222,7 @@ class BenchCommand:
     command: (
         Annotated[SoakCommand, tyro.conf.subcommand("soak")]
         | Annotated[StragglerCommand, tyro.conf.subcommand("straggler")]
+        | Annotated[CapacityCommand, tyro.conf.subcommand("capacity")]
     )
 
     def run(self, console: Console) -> None:

@@ -1,6 +1,7 @@
-"""Measurements that a user can repeat: what real workers do under kills, and against waiting for the slowest."""
+"""Measurements that a user can repeat: workers under kills, against waiting for the slowest, how many are enough."""
 
+from .capacity import Capacity, Costs, capacity, measure_costs, simulated_rate
 from .soak import Soak, soak
 from .straggler import straggler
 
-__all__ = ["Soak", "soak", "straggler"]
+__all__ = ["Capacity", "Costs", "Soak", "capacity", "measure_costs", "simulated_rate", "soak", "straggler"]

@@ -1,0 +1,208 @@
+"""Where one server saturates: measured costs, a bandwidth and a gradient's duration in, workers and updates out."""
+
+from __future__ import annotations
+
+import heapq
+import importlib.util
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..job import one_thread
+from ..optim import OrderedMomentum
+from ..optim.checks import POSITIVE, whole_number
+from ..server import Server
+
+__all__ = ["Capacity", "Costs", "capacity", "measure_costs", "simulated_rate"]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What an update costs the server, in seconds.
+
+    Args:
+        update: A parameter: counting an arrival, applying it and writing the next point.
+        wire: A byte that goes through the network stack and the encryption; 0 where memory is shared.
+        fixed: An update, whatever its size: messages, bookkeeping.
+
+    Examples:
+        >>> capacity(Costs(update=1e-9, wire=0.0, fixed=1e-4), [1000], gigabits=10, gradient=1.0)[0].limit
+        'update'
+    """
+
+    update: float
+    wire: float
+    fixed: float
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What one server can do with a model.
+
+    Attributes:
+        size: Number of parameters.
+        bf16: Whether the wire is half as wide.
+        rate: Updates a second at which it saturates.
+        limit: What saturates: ``"update"``, ``"encryption"`` or ``"bandwidth"``.
+        workers: How many workers it takes to get there; more only make delays longer.
+
+    Examples:
+        >>> costs = Costs(update=1e-9, wire=0.0, fixed=0.0)
+        >>> capacity(costs, sizes=[10_000_000], gigabits=10, gradient=0.1)[0].limit
+        'bandwidth'
+    """
+
+    size: int
+    bf16: bool
+    rate: float
+    limit: str
+    workers: float
+
+
+def capacity(
+    costs: Costs, sizes: Sequence[int], gigabits: float, gradient: float, points: int = 1, dtype: int = 4
+) -> list[Capacity]:
+    """Compute where one server saturates, for every size with the plain wire and with bfloat16.
+
+    Points go down while gradients come up, so the larger of the two directions takes the time. What the server's
+    processor and its network do overlaps, so the slower of them sets the rate. A worker is busy for a gradient, both
+    transfers and the update that lies between them.
+
+    Args:
+        costs: What an update costs.
+        sizes: Numbers of parameters.
+        gigabits: Bandwidth of the server's network, in gigabits a second each way.
+        gradient: Seconds a worker takes for a gradient.
+        points: Points a ticket has: 2 for rules such as mu2.
+        dtype: Bytes of a parameter.
+
+    Examples:
+        >>> table = capacity(Costs(0.0, 0.0, 0.0), sizes=[10_000_000], gigabits=10, gradient=0.1)
+        >>> [round(row.rate, 2) for row in table]
+        [31.25, 62.5]
+        >>> [round(row.workers, 1) for row in table]
+        [5.1, 8.2]
+    """
+    POSITIVE.check("gigabits", gigabits)
+    POSITIVE.check("gradient", gradient)
+    rows = []
+    for size in sizes:
+        whole_number("size", size, least=1)
+        for bf16 in (False, True):
+            up = size * (2 if bf16 else dtype)
+            down = points * up
+            byte = 8 / (gigabits * 1e9)
+            needs = {
+                "update": costs.fixed + costs.update * size,
+                "encryption": costs.wire * (up + down),
+                "bandwidth": max(up, down) * byte,
+            }
+            limit = max(needs, key=lambda name: needs[name])
+            slowest = max(needs[limit], 1e-12)
+            trip = gradient + needs["update"] + (up + down) * (byte + 2 * costs.wire)
+            rows.append(Capacity(size, bf16, 1 / slowest, limit, max(1.0, trip / slowest)))
+    return rows
+
+
+def simulated_rate(
+    workers: int, gradient: float, service: float, travel: float = 0.0, arrivals: int = 2000, seed: int = 0
+) -> tuple[float, float]:
+    """Let workers queue for one server; return updates a second and the mean delay.
+
+    Gradients take exponentially distributed times, which is uneven enough for a queue to form before the server is busy
+    all the time.
+
+    Args:
+        workers: How many.
+        gradient: Mean seconds of a gradient.
+        service: Seconds the server takes for an update.
+        travel: Seconds of both transfers.
+        arrivals: Updates to count.
+        seed: Draws the durations.
+
+    Examples:
+        >>> rate, delay = simulated_rate(4, gradient=1.0, service=0.001)
+        >>> round(rate), round(delay)
+        (4, 3)
+        >>> round(simulated_rate(100, gradient=1.0, service=0.1)[0], 1)
+        10.0
+    """
+    whole_number("workers", workers, least=1)
+    rng = np.random.default_rng(seed)
+    waiting = [(float(duration) + travel, 0) for duration in rng.exponential(gradient, workers)]
+    heapq.heapify(waiting)
+    now, delays = 0.0, 0
+    for update in range(arrivals):
+        arrived, version = heapq.heappop(waiting)
+        now = max(now, arrived) + service
+        delays += update - version
+        heapq.heappush(waiting, (now + travel + float(rng.exponential(gradient)), update + 1))
+    return arrivals / now, delays / arrivals
+
+
+def measure_costs(size: int = 1_000_000, updates: int = 50, fixed: float = 2e-4) -> Costs:
+    """Measure the server's update and the encrypted wire on this machine; without pyzmq the wire is left out.
+
+    Args:
+        size: Number of parameters to measure with.
+        updates: How many updates.
+        fixed: Seconds of bookkeeping and messages an update; `benchmarks/ray_engine.py` at a small size says how many.
+
+    Examples:
+        >>> measure_costs(size=1000, updates=3).update > 0
+        True
+    """
+    costs = Costs(_update_seconds(size, updates) / size, 0.0, fixed)
+    if importlib.util.find_spec("zmq") is not None:
+        costs = replace(costs, wire=_wire_seconds(4 * size, max(3, updates // 5)) / (8 * size))
+    return costs
+
+
+def _update_seconds(size: int, updates: int) -> float:
+    with one_thread():
+        x, gradient = torch.nn.Parameter(torch.zeros(size)), torch.ones(size)
+        server = Server(OrderedMomentum([x], lr=1e-3, beta=0.1), workers=2)
+        server.receive(server.issue(0), gradient, finite=True)
+        ticket = server.issue(0)
+        times = []
+        for _ in range(updates):
+            start = time.perf_counter()
+            server.receive(ticket, gradient, finite=True)
+            ticket = server.issue(0)
+            times.append(time.perf_counter() - start)
+    return float(np.median(times))
+
+
+def _wire_seconds(length: int, rounds: int) -> float:
+    """Seconds of one message each way through an encrypted connection within this machine: both ends' work."""
+    import zmq
+
+    context = zmq.Context()
+    keys, mine = zmq.curve_keypair(), zmq.curve_keypair()
+    server: Any = context.socket(zmq.PAIR)
+    server.curve_server, server.curve_publickey, server.curve_secretkey, server.linger = True, *keys, 0
+    port = server.bind_to_random_port("tcp://127.0.0.1")
+    client: Any = context.socket(zmq.PAIR)
+    client.curve_serverkey, client.curve_publickey, client.curve_secretkey, client.linger = keys[0], *mine, 0
+    client.connect(f"tcp://127.0.0.1:{port}")
+
+    def echo() -> None:
+        for _ in range(rounds + 1):
+            client.send(client.recv(copy=False), copy=False)
+
+    thread = threading.Thread(target=echo)
+    thread.start()
+    data, times = bytearray(length), []
+    for _ in range(rounds + 1):
+        start = time.perf_counter()
+        server.send(data, copy=False)
+        server.recv(copy=False)
+        times.append(time.perf_counter() - start)
+    thread.join()
+    context.destroy()
+    return float(np.median(times[1:])) / 2  # half of it is the other end's
