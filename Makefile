@@ -49,7 +49,7 @@ imports: $(INSTALLED)
 	$(BIN)/lint-imports
 
 pytest: $(INSTALLED)
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadgroup  # what starts Ray stays in one process
 
 demo: $(INSTALLED)
 	$(BIN)/latecomer demo

@@ -107,6 +107,10 @@ class SweepCommand:
     """Folder of the store."""
     processes: int = 2
     """Runs at a time, one thread each."""
+    engine: Literal["local", "ray"] = "local"
+    """Processes of this machine, or tasks on a Ray cluster; the store is then a folder that all its nodes see."""
+    address: str | None = None
+    """Address of the cluster, or auto; Ray on this machine if left out."""
     dry_run: bool = False
     """Only say how many runs there are and how long they take."""
     show: bool = False
@@ -135,7 +139,7 @@ class SweepCommand:
         columns = (TextColumn("{task.description:<32}"), BarColumn(), MofNCompleteColumn())
         with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True) as bar:
             task = bar.add_task(sweep.name, total=len(todo))
-            for done in run_sweep(sweep, store, self.processes):
+            for done in run_sweep(sweep, store, self.processes, self.engine, self.address):
                 diverged += done.diverged_at is not None
                 bar.update(task, advance=1, description=f"{done.method} ({diverged} diverged)")
         table = store.table([run.key for run in sweep.runs()])

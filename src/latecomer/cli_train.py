@@ -6,7 +6,7 @@ import importlib
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tyro
 from rich.console import Console
@@ -37,6 +37,10 @@ class Train:
     """Hyper-parameters of the method, as name=value."""
     workers: int = 2
     """Number of worker processes."""
+    engine: Literal["local", "inline", "ray"] = "local"
+    """Processes of this machine, this process alone, or a Ray cluster."""
+    address: str | None = None
+    """Address of the Ray cluster, or auto; Ray on this machine if left out."""
     steps: int = 1000
     """Contributions to count."""
     evaluate_every: int | None = None
@@ -69,6 +73,7 @@ class Train:
             task,
             optimizer=self.method,
             workers=self.workers,
+            engine=self._engine(),
             steps=self.steps,
             evaluate_every=self.evaluate_every,
             checkpoint=self.checkpoint,
@@ -99,6 +104,15 @@ class Train:
             console.print(f"Checkpoints in {self.checkpoint}", soft_wrap=True)
         if self.record is not None:
             console.print(f"Trace written to {self.record}", soft_wrap=True)
+
+    def _engine(self) -> Any:
+        if self.address is None:
+            return self.engine
+        if self.engine != "ray":
+            raise ValueError(f"--address belongs to --engine ray, not to {self.engine}")
+        from .engines.ray import RayEngine
+
+        return RayEngine(self.address)
 
 
 @dataclass(frozen=True)

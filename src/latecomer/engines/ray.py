@@ -23,7 +23,7 @@ from .shared import Block
 
 __all__ = ["NetworkWorker", "RayEngine"]
 
-_END = 10.0  # seconds to wait for a process that has been sent SIGKILL
+_END = 2.0  # seconds a process may take to end when Ray asks it to, before it gets SIGKILL
 
 
 class NetworkWorker:
@@ -200,14 +200,15 @@ class RayEngine(Engine):
         """Make sure that a worker is gone, or at least that nothing it does can reach a slot."""
         place = self._seats.pop(seat)
         self._plane.dismiss(seat)
-        if place.pidfd >= 0:  # it can write into our memory for as long as it lives
-            self._poller.forget(place.pidfd)
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(place.pidfd, signal.SIGKILL)
-            select.select([place.pidfd], [], [], _END)
-            os.close(place.pidfd)
         with contextlib.suppress(Exception):  # it may be gone, and so may the cluster
             self._ray.kill(place.actor)
+        if place.pidfd >= 0:  # it can write into our memory for as long as it lives
+            self._poller.forget(place.pidfd)
+            if not select.select([place.pidfd], [], [], _END)[0]:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(place.pidfd, signal.SIGKILL)
+                select.select([place.pidfd], [], [])
+            os.close(place.pidfd)
         return Died(seat, reason)
 
     def kill(self, seat: int) -> None:

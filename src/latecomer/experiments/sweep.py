@@ -81,8 +81,17 @@ def missing(sweep: Sweep, store: Store) -> list[RunSpec]:
     return sorted(todo, key=lambda run: -METHODS[run.method].points)
 
 
-def run_sweep(sweep: Sweep, store: Store, processes: int = 2) -> Iterator[Done]:
+def run_sweep(
+    sweep: Sweep, store: Store, processes: int = 2, engine: str = "local", address: str | None = None
+) -> Iterator[Done]:
     """Run what is missing; each run is in the store before it is told.
+
+    Args:
+        sweep: What to run.
+        store: Where to keep it; on a cluster a folder that all nodes see.
+        processes: Runs at a time.
+        engine: ``"local"`` for processes of this machine, ``"ray"`` for tasks on a Ray cluster.
+        address: Address of the cluster; None for Ray on this machine.
 
     Examples:
         >>> import tempfile
@@ -96,6 +105,12 @@ def run_sweep(sweep: Sweep, store: Store, processes: int = 2) -> Iterator[Done]:
     """
     store.sweep_up()
     jobs = [(run.as_dict(), str(store.folder)) for run in missing(sweep, store)]
+    if engine == "ray":
+        from ..engines.tasks import on_ray
+
+        return on_ray(run_one, jobs, processes, address)
+    if engine != "local":
+        raise ValueError(f"Unknown engine {engine!r} (expected 'local' or 'ray')")
     return in_parallel(run_one, jobs, min(processes, max(1, len(jobs))))
 
 

@@ -1,0 +1,89 @@
+"""Updates a second of the Ray engine with two workers, against Ray's documented asynchronous parameter server.
+
+    python benchmarks/ray_engine.py [--sizes 100000 1000000] [--updates 400] [--rounds 5]
+
+All of them run on one Ray, in turns, and the median of the ratios of a round counts. The gradient is a copy of the
+parameters everywhere. *shared memory* is the engine as it is on the server's own machine; the other rows are what a
+worker on another machine gets, without the network itself: encrypted ZeroMQ, the same with bfloat16, and Ray's object
+store.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import latecomer as lc
+from engine import Copy, rays
+from latecomer.engines.cluster import Cluster
+from latecomer.engines.ray import RayEngine
+
+WAYS: dict[str, dict[str, Any]] = {
+    "shared memory": {},
+    "ZeroMQ, encrypted": {"shared": False},
+    "ZeroMQ, encrypted, bfloat16": {"shared": False, "bf16": True},
+    "object store": {"data_plane": "object-store"},
+}
+BARS = {100_000: 5.0, 1_000_000: 2.0}
+PEER = "Ray's parameter server"
+
+
+def ours(size: int, updates: int, options: dict[str, Any]) -> float:
+    """Seconds an update."""
+    clock = Clock()
+    lc.fit(
+        Copy(size), optimizer="ordered-momentum", lr=1e-4, beta=0.1, workers=2, engine=RayEngine(**options),
+        steps=updates, callbacks=[clock],
+    )  # fmt: skip
+    return clock.seconds
+
+
+class Clock(lc.training.Callback):
+    """Times a run from when both workers have answered: starting them is no part of it."""
+
+    def __init__(self) -> None:
+        self.seen: set[int] = set()
+        self.start: tuple[int, float] | None = None
+        self.seconds = float("nan")
+
+    def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
+        self.seen.add(ticket.worker)
+        if self.start is None and len(self.seen) == 2:
+            self.start = outcome.arrival, run.now
+        if self.start is not None and outcome.arrival == run.steps:
+            self.seconds = (run.now - self.start[1]) / max(1, run.steps - self.start[0])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 1_000_000])
+    parser.add_argument("--updates", type=int, default=400)
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    cluster = Cluster(cpus=4)
+    cluster.connect()
+    try:
+        for size in given.sizes:
+            rounds: dict[str, list[float]] = {name: [] for name in (*WAYS, PEER)}
+            for _ in range(given.rounds):
+                for name, options in WAYS.items():
+                    rounds[name].append(ours(size, given.updates, options))
+                rounds[PEER].append(rays(size, max(20, given.updates // 4)))
+            table = Table("what", "updates a second", "over Ray's", "bar", title=f"Ray engine, {size:,} parameters")
+            for name, times in rounds.items():
+                ratio = statistics.median(peer / ours for peer, ours in zip(rounds[PEER], times, strict=True))
+                bar = f">= {BARS[size]:g}" if size in BARS and name == "shared memory" else ""
+                table.add_row(name, f"{1 / statistics.median(times):,.0f}", f"{ratio:.1f}x", bar)
+            Console().print(table)
+    finally:
+        cluster.close()
+
+
+if __name__ == "__main__":
+    main()
