@@ -21,7 +21,7 @@ from .training import Callback, fit, replay
 
 __all__ = ["EngineError", "KillAt", "Probe", "check_engine"]
 
-_PATIENCE = 60.0
+_PATIENCE = 300.0
 RAISES, KILLS, HANGS = 1001, 1002, 1003
 """Tickets with which a `Probe` misbehaves."""
 

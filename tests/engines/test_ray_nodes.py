@@ -44,6 +44,8 @@ def test_a_node_is_killed_and_another_joins_and_the_run_replays(
     import ray
     from ray.cluster_utils import Cluster
 
+    from ray._private.authentication.authentication_token_setup import _enable_token_auth
+
     from latecomer.engines.cluster import _for_us_alone
 
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
@@ -51,6 +53,7 @@ def test_a_node_is_killed_and_another_joins_and_the_run_replays(
     problem, record = Probe(), tmp_path / "run.parquet"
     problem.evaluates = False  # type: ignore[attr-defined]
     with _for_us_alone(ray):
+        _enable_token_auth()
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "node_ip_address": "127.0.0.1"})
         try:
             node = cluster.add_node(num_cpus=2, node_ip_address="127.0.0.1")

@@ -274,7 +274,7 @@ class Layout:
         """Return a tensor as bytes: its own memory, or a copy in bfloat16 if that is what the length says."""
         if length != tensor.nbytes:
             tensor = tensor.to(torch.bfloat16)
-        return memoryview(tensor.view(torch.uint8).numpy())
+        return tensor.view(torch.uint8).numpy().data
 
     def read(self, data: Any, tensor: Tensor) -> None:
         """Copy bytes into a tensor."""
