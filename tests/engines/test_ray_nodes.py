@@ -10,7 +10,6 @@ import pytest
 
 import latecomer as lc
 from latecomer.engines.ray import RayEngine
-from latecomer.testing import Probe
 from latecomer.training import replay
 
 ROOT = Path(__file__).parent.parent.parent
@@ -28,29 +27,32 @@ class Nodes(lc.training.Callback):
 
     def __init__(self, cluster: Any, node: Any) -> None:
         self.cluster, self.node = cluster, node
-        self.deaths: list[int] = []
+        self.back: set[int] | None = None
 
     def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
         if outcome.arrival == 20:
             self.cluster.remove_node(self.node, allow_graceful=False)
-        if outcome.arrival == 60:
-            self.deaths.append(run.deaths)
+        elif self.back is None and run.deaths == 2:  # both of its workers
             self.cluster.add_node(num_cpus=2, node_ip_address="127.0.0.1")
+            self.back = set()
+        elif self.back is not None:
+            self.back.add(ticket.worker)
+            if len(self.back) == 3:
+                run.stop()
 
 
 def test_a_node_is_killed_and_another_joins_and_the_run_replays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import ray
-    from ray.cluster_utils import Cluster
-
     from ray._private.authentication.authentication_token_setup import _enable_token_auth
+    from ray.cluster_utils import Cluster
 
     from latecomer.engines.cluster import _for_us_alone
 
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
     monkeypatch.setenv("PYTHONPATH", path)
-    problem, record = Probe(), tmp_path / "run.parquet"
+    problem, record = lc.problems.quadratic(), tmp_path / "run.parquet"
     problem.evaluates = False  # type: ignore[attr-defined]
     with _for_us_alone(ray):
         _enable_token_auth()
@@ -60,13 +62,13 @@ def test_a_node_is_killed_and_another_joins_and_the_run_replays(
             ray.init(address=cluster.address, log_to_driver=False)
             nodes = Nodes(cluster, node)
             result = lc.fit(
-                problem, optimizer="ordered-momentum", lr=0.01, workers=3, engine=RayEngine(shared=False), steps=2000,
-                record=record, callbacks=[nodes],
+                problem, optimizer="ordered-momentum", lr=0.01, workers=3, min_workers=3, steps=1_000_000,
+                engine=RayEngine(shared=False), record=record, callbacks=[nodes],
             )  # fmt: skip
         finally:
             ray.shutdown()
             cluster.shutdown()
-    assert result.deaths >= 2  # two of three workers were on the node
-    assert len(set(result.trace.ticket.tolist())) == 2000
-    assert set(result.trace.worker[-200:].tolist()) >= {0}
+    assert result.deaths == 2  # of three workers two were on the node
+    assert nodes.back == {0, 1, 2}
+    assert len(set(result.trace.ticket.tolist())) == len(result.trace) == result.server.arrivals
     assert replay(record, problem).difference == 0.0

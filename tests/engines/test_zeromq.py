@@ -78,6 +78,19 @@ def test_a_gradient_has_the_same_bits_whichever_way_it_came(bf16: bool, shared: 
     block.close()
 
 
+@pytest.mark.parametrize("bf16", [False, True])
+def test_the_longest_message_of_a_run_is_not_too_long(bf16: bool) -> None:
+    problem = lc.problems.quadratic(dimensions=50_000)
+    spec = WorkerSpec(problem, size=50_000, dtype=torch.float64, bf16=bf16)
+    with hub_of(spec, bf16=bf16) as hub, working(hub, spec):
+        hub.slots[0].points[0].fill_(2.0)  # type: ignore[attr-defined]
+        for number in range(3):
+            hub.send(0, Job(number=number, slot=0))
+            assert [type(event) for event in hub.wait()] == [Done]
+        hub.send(0, Job(number=9, slot=0, evaluate=True))
+        assert [type(event) for event in hub.wait()] == [Evaluated]
+
+
 def test_failures_evaluations_and_statistics() -> None:
     task = regression()
     flat = FlatModule(task.model(0))

@@ -13,7 +13,7 @@ from torch import Tensor
 from .base import Done, Evaluated, Failed, Job, Ready, WorkerSpec
 
 __all__ = [
-    "BEAT", "BF16", "DONE", "EVALUATED", "FAILED", "HEAD_LIMIT", "JOB", "NATIVE", "READY", "SHARED", "STOP",
+    "BEAT", "BF16", "DONE", "ENVELOPE", "EVALUATED", "FAILED", "HEAD_LIMIT", "JOB", "NATIVE", "READY", "SHARED", "STOP",
     "FrameError", "Head", "Layout", "beat", "event_of", "head_of", "job_of", "pack_head", "stop", "unpack_head",
 ]  # fmt: skip
 
@@ -21,6 +21,8 @@ READY, JOB, DONE, EVALUATED, FAILED, BEAT, STOP = range(1, 8)
 NATIVE, BF16, SHARED = range(3)
 HEAD_LIMIT = 16_384
 """No head is longer, in bytes."""
+ENVELOPE = 128
+"""What encryption adds to a part at most, in bytes."""
 
 _MAGIC, _VERSION = b"LCMR", 1
 _HEAD = struct.Struct("<4sBBBBQI")  # magic, version, kind, encoding, number of parts, ticket, length of the rest

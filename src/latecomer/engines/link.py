@@ -11,7 +11,20 @@ from typing import Any
 
 from .badge import Badge, enter, own_slot
 from .base import Done, Job, Ready, Slot, WorkerSpec
-from .frames import HEAD_LIMIT, JOB, SHARED, STOP, FrameError, Layout, beat, head_of, job_of, pack_head, unpack_head
+from .frames import (
+    ENVELOPE,
+    HEAD_LIMIT,
+    JOB,
+    SHARED,
+    STOP,
+    FrameError,
+    Layout,
+    beat,
+    head_of,
+    job_of,
+    pack_head,
+    unpack_head,
+)
 from .worker import Worker, failure
 
 try:
@@ -114,7 +127,7 @@ class _Link:
         socket.identity, socket.linger, socket.reconnect_ivl = identity, 0, -1
         socket.curve_serverkey = self._badge.server_key
         socket.curve_publickey, socket.curve_secretkey = self._badge.public_key, self._badge.secret_key
-        socket.maxmsgsize = max(self._limit, HEAD_LIMIT)
+        socket.maxmsgsize = max(self._limit, HEAD_LIMIT) + ENVELOPE
         socket.heartbeat_ivl = int(self._badge.silence * 250)
         socket.heartbeat_timeout = int(self._badge.silence * 1000)
         socket.ipv6 = "[" in self._badge.endpoint

@@ -12,6 +12,7 @@ from .frames import (
     BEAT,
     BF16,
     DONE,
+    ENVELOPE,
     HEAD_LIMIT,
     NATIVE,
     READY,
@@ -101,7 +102,7 @@ class Hub:
         self.socket.curve_server, self.socket.curve_secretkey = True, secret
         self.socket.zap_domain = _DOMAIN.encode()
         self.socket.linger, self.socket.rcvhwm, self.socket.router_mandatory = 0, _PATIENCE, True
-        self.socket.maxmsgsize = max(self._layout.limit, HEAD_LIMIT)
+        self.socket.maxmsgsize = max(self._layout.limit, HEAD_LIMIT) + ENVELOPE
         self.socket.heartbeat_ivl, self.socket.heartbeat_timeout = int(silence * 250), int(silence * 1000)
         if ":" in host:
             self.socket.ipv6, host = True, f"[{host}]"

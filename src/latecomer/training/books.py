@@ -26,8 +26,8 @@ __all__ = ["Books"]
 class Books:
     """The state of a run, apart from who is working on what just now.
 
-    Every change goes through `issue`, `lose`, `arrive` and `give_up`, which write it into the journal; `redo` does an
-    entry of the journal again, so a checkpoint and the journal behind it give the state at the last entry.
+    Every change goes through `issue`, `lose`, `join`, `arrive` and `give_up`, which write it into the journal; `redo`
+    does an entry of the journal again, so a checkpoint and the journal behind it give the state at the last entry.
 
     Args:
         problem: What to train on.
@@ -117,6 +117,12 @@ class Books:
         self.server.lose(ticket)
         self._write(Entry(b"L", ticket.worker, ticket.number, 0, at))
 
+    def join(self, at: float) -> int:
+        """Seat another worker and return its number."""
+        worker = self.server.join()
+        self._write(Entry(b"J", worker, 0, 0, at))
+        return worker
+
     def arrive(self, ticket: Ticket, *, finite: bool, group: int, at: float) -> Outcome:
         """Count the contribution that lies in the ticket's slot."""
         slot = self._slots[self._index[self.server.point(ticket)[0][0].data_ptr()]]
@@ -163,6 +169,9 @@ class Books:
         """Do an entry of the journal again; an arrival's contribution is computed anew, to the same bits."""
         if entry.kind == b"I":
             self.issue(entry.seat, entry.at)
+            return None
+        if entry.kind == b"J":
+            self.join(entry.at)
             return None
         ticket = self.server.find(entry.number)
         if ticket is None:

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..engines import Died, Done, Engine, Event, Failed, Job, Ready, WorkerSpec
@@ -32,6 +33,8 @@ class Driver:
         books: The state of the run.
         engine: Who moves the bytes.
         workers: Number of workers.
+        min_workers: How many must be ready before the run begins.
+        max_workers: How many there may be; those past ``workers`` join when they are ready.
         steps: Arrivals to count.
         evaluate_every: Arrivals between rows of the history.
         attempts: How often a ticket may kill its worker, or raise, before it counts with weight zero.
@@ -56,16 +59,21 @@ class Driver:
         *,
         workers: int,
         steps: int,
+        min_workers: int = 1,
+        max_workers: int | None = None,
         evaluate_every: int | None = None,
         attempts: int = 3,
         timeout: float | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> None:
         self.books, self.engine, self.workers, self.steps = books, engine, workers, steps
+        self.min_workers, self.seats = min_workers, max(workers, max_workers or 0)
+        self._begun = False
+        self._pair(workers)
         self.attempts, self.timeout, self.callbacks = attempts, timeout, list(callbacks)
         self.deaths = self.failures = self.reissued = self.ignored = 0
         self.reasons: dict[int, str] = {}
-        self.history = Evaluation(books, engine, workers, evaluate_every or steps, attempts)
+        self.history = Evaluation(books, engine, self.seats, evaluate_every or steps, attempts)
         self.history.told = self._tell
         self._tried: dict[int, int] = {}
         self._up: set[int] = set()
@@ -117,10 +125,9 @@ class Driver:
         x = books.flat.x
         size, statistics = x.numel(), len(books.statistics.sent)
         spec = WorkerSpec(books.problem, size, x.dtype, points, statistics, books.seed, self.engine.bf16)
-        seats = self.workers + self.history.seats
-        slots = self.engine.start(spec, seats, self.workers + self.history.slots)
-        books.use(slots[: self.workers])
-        self.history.use(slots[self.workers :])
+        slots = self.engine.start(spec, self.seats + self.history.seats, self.seats + self.history.slots)
+        books.use(slots[: self.seats])
+        self.history.use(slots[self.seats :])
         self._begin(0.0)
         if state is None:
             self.history.note(0.0)
@@ -140,6 +147,17 @@ class Driver:
                         self.history.count(math.nan, outcome.delay)
                         self.history.note(entry.at)
         self._restored()
+        if self.server.workers > self.seats:
+            raise ValueError(
+                f"The checkpoint has {self.server.workers} workers, {self.seats} seats are asked for: pass "
+                f"max_workers={self.server.workers}"
+            )
+        self._pair(self.server.workers)
+
+    def _pair(self, workers: int) -> None:
+        """Give the engine's first seats to the server's workers; others join when they are ready."""
+        self._worker = {seat: seat for seat in range(workers)}
+        self._seat = dict(self._worker)
 
     def _restored(self) -> float:
         """Set the clock to where it stood."""
@@ -172,7 +190,7 @@ class Driver:
         while not self._over() and not interrupted:
             if not self._news:
                 for event in self.engine.events(self._glance()):
-                    if event.seat >= self.workers:  # at once: the server may come to wait for it
+                    if event.seat >= self.seats:  # at once: the server may come to wait for it
                         self.history.handle(event)
                     else:
                         self._news.append(event)
@@ -203,9 +221,29 @@ class Driver:
         for seat, since in list(self._since.items()):
             if since <= limit:
                 del self._since[seat]
-                self.engine.kill(seat)
+                self.engine.kill(self._seat[seat])
 
-    def _handle(self, event: Event) -> None:
+    def _known(self, event: Event) -> Event | None:
+        """Say whose event it is by the server's number; somebody new joins when ready, and is nobody before."""
+        if event.seat not in self._worker:
+            if isinstance(event, Died):
+                self._count_unborn(event)
+                self.engine.restart(event.seat)
+            if not isinstance(event, Ready):
+                return None
+            worker = self.books.join(self.now)
+            self._worker[event.seat], self._seat[worker] = worker, event.seat
+            if self.server.arrivals:
+                warnings.warn(
+                    f"A worker has joined: there are {self.server.workers}, and the run began with {self.workers}. "
+                    "Delays grow along, and beta and lr were chosen for fewer",
+                    stacklevel=2,
+                )
+        worker = self._worker[event.seat]
+        return event if worker == event.seat else replace(event, seat=worker)
+
+    def _handle(self, news: Event) -> None:
+        event = self._known(news)
         if isinstance(event, Ready):
             self._unborn = 0
             if self._waiting:  # starting processes is no part of the run
@@ -250,7 +288,7 @@ class Driver:
         self._tried.pop(ticket.number, None)
         for called_off in outcome.cancelled:  # its worker still computes: only a new one is free
             self._since.pop(called_off.worker, None)
-            self.engine.kill(called_off.worker)
+            self.engine.kill(self._seat[called_off.worker])
         self.history.count(loss, outcome.delay)
         for callback in self.callbacks:
             callback.arrived(self, ticket, outcome, loss)
@@ -260,7 +298,8 @@ class Driver:
 
     def _fill(self) -> None:
         """Give tickets to all who wait, as far as the policy lets them start."""
-        if self._over():
+        self._begun = self._begun or len(self._up) >= self.min_workers
+        if self._over() or not self._begun:
             return
         for seat in sorted(self._idle):
             if not self.server.lost and not self.server.policy.may_start(len(self.server.in_flight)):
@@ -271,7 +310,7 @@ class Driver:
     def _submit(self, seat: int, job: Job) -> None:
         self._idle.discard(seat)
         self._since[seat] = time.monotonic()
-        self.engine.submit(seat, job)
+        self.engine.submit(self._seat[seat], job)
 
     # ---- what goes wrong ------------------------------------------------------------------------------------------
 
@@ -280,17 +319,20 @@ class Driver:
         self._idle.discard(event.seat)
         self._since.pop(event.seat, None)
         if event.seat not in self._up and event.seat not in self._killed:
-            self._unborn += 1
-            # A signal may be bad luck; who ends by itself before anybody was ever up will do so again.
-            hopeless = self._waiting and not event.reason.startswith("killed")
-            if hopeless or self._unborn >= 2 * self.workers + 1:
-                raise ValueError(f"Workers die before they are ready ({event.reason}); {IMPORTABLE}")
+            self._count_unborn(event)
         self._up.discard(event.seat)
         self._killed.discard(event.seat)
-        self.engine.restart(event.seat)
+        self.engine.restart(self._seat[event.seat])
         ticket = self.server.holds(event.seat)
         if ticket is not None:
             self._again(ticket, event.reason)
+
+    def _count_unborn(self, event: Died) -> None:
+        self._unborn += 1
+        # A signal may be bad luck; who ends by itself before anybody was ever up will do so again.
+        hopeless = self._waiting and not event.reason.startswith("killed")
+        if hopeless or self._unborn >= 2 * self.seats + 1:
+            raise ValueError(f"Workers die before they are ready ({event.reason}); {IMPORTABLE}")
 
     def _again(self, ticket: Ticket, reason: str, raised: Failed | None = None) -> None:
         """Have a ticket that came to nothing computed again, or give it up."""

@@ -18,7 +18,7 @@ class Entry(NamedTuple):
     """Something that was counted.
 
     Args:
-        kind: ``b"I"`` issued, ``b"L"`` lost, ``b"A"`` arrived, ``b"G"`` given up.
+        kind: ``b"I"`` issued, ``b"L"`` lost, ``b"A"`` arrived, ``b"G"`` given up, ``b"J"`` joined.
         seat: Whose.
         number: Of which ticket.
         group: Of its sample.

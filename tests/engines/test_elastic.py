@@ -1,0 +1,112 @@
+"""Workers that join during a run: counted, recorded, resumed and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import latecomer as lc
+from engine_tasks import regression
+from latecomer.engines import Engine, Event, Ready, Slot, WorkerSpec
+from latecomer.engines.inline import InlineEngine
+from latecomer.training import replay
+
+
+class Late(InlineEngine):
+    """Some seats are taken only when somebody says so."""
+
+    def __init__(self, late: set[int]) -> None:
+        self.late, self.kept = late, dict[int, Ready]()
+
+    def start(self, spec: WorkerSpec, seats: int, slots: int) -> Sequence[Slot]:
+        made = super().start(spec, seats, slots)
+        self.kept = {event.seat: event for event in self._news if isinstance(event, Ready) and event.seat in self.late}
+        self._news = type(self._news)(event for event in self._news if event.seat not in self.late)
+        return made
+
+    def come(self, seat: int) -> None:
+        self._news.append(self.kept.pop(seat))
+
+
+class Come(lc.training.Callback):
+    """Has seats taken at arrivals."""
+
+    def __init__(self, *when: tuple[int, int], stop: int | None = None) -> None:
+        self.when, self.stop = when, stop
+
+    def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
+        for seat, arrival in self.when:
+            if arrival == outcome.arrival:
+                run.engine.come(seat)
+        if outcome.arrival == self.stop:
+            run.stop()
+
+
+OPTIONS: dict[str, Any] = {"optimizer": "ordered-momentum", "lr": 0.05, "beta": 0.2, "workers": 2, "max_workers": 4}
+
+
+def test_workers_join_out_of_order_and_the_run_replays(tmp_path: Path) -> None:
+    path = tmp_path / "run.parquet"
+    with pytest.warns(UserWarning, match="A worker has joined: there are [34], and the run began with 2"):
+        result = lc.fit(
+            regression(), steps=60, engine=Late({2, 3}), record=path, callbacks=[Come((3, 10), (2, 25))], **OPTIONS
+        )
+    header = result.trace.header
+    assert [worker for _, worker in header.joined] == [2, 3]
+    assert header.joined[0][0] < header.joined[1][0]
+    assert set(result.trace.worker.tolist()) == {0, 1, 2, 3}
+    firsts = [int((result.trace.worker == worker).argmax()) for worker in (2, 3)]
+    assert [result.trace.status[row] for row in firsts] == ["zero", "zero"]
+    assert replay(path, regression()).difference == 0.0
+
+
+def test_who_joined_is_there_after_a_restart(tmp_path: Path) -> None:
+    options = {**OPTIONS, "checkpoint": tmp_path / "ckpt", "checkpoint_every": 100, "steps": 60}
+    with pytest.warns(UserWarning, match="A worker has joined"):
+        lc.fit(regression(), engine=Late({2, 3}), callbacks=[Come((3, 10), stop=30)], **options)
+    for path in sorted((tmp_path / "ckpt").glob("arrival-*"))[2:]:  # as if killed: the start and the journal are left
+        path.unlink()
+    path = tmp_path / "run.parquet"
+    result = lc.fit(regression(), engine=Late({3}), record=path, **options)
+    assert result.server.workers == 3
+    assert (result.trace.worker[30:] == 2).any()
+    assert replay(path, regression()).difference == 0.0
+    with pytest.raises(ValueError, match="pass max_workers=3"):
+        lc.fit(regression(), engine="inline", **{**options, "max_workers": 2, "steps": 70})
+
+
+def test_the_run_begins_with_enough_workers() -> None:
+    seen: list[int] = []
+
+    class Slow(Late):
+        def events(self, timeout: float | None = None) -> list[Event]:
+            found = super().events(timeout)
+            if not found and self.kept:
+                seen.append(len(self._waiting))
+                self.come(min(self.kept))
+            return found
+
+    engine: Engine = Slow({0, 1})
+    result = lc.fit(
+        regression(), lr=0.05, workers=3, min_workers=2, engine=engine, steps=20, callbacks=[lc.training.Callback()]
+    )
+    assert seen[0] == 0  # one was ready, and had nothing to do
+    assert result.server.arrivals == 20
+
+
+def test_seats_that_are_taken_from_the_start_are_ordinary(tmp_path: Path) -> None:
+    path = tmp_path / "run.parquet"
+    result = lc.fit(regression(), steps=40, engine="inline", record=path, **OPTIONS)
+    assert result.server.workers == 4
+    assert replay(path, regression()).difference == 0.0
+    assert all(torch.isfinite(value).all() for value in result.state.values())
+
+
+@pytest.mark.parametrize("change", [{"max_workers": 1}, {"min_workers": 5}, {"min_workers": 0}, {"sync": True}])
+def test_numbers_that_cannot_be(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"min_workers|max_workers"):
+        lc.fit(regression(), steps=5, engine="inline", **{**OPTIONS, **change})
