@@ -32,7 +32,7 @@ class Nodes(lc.training.Callback):
     def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
         if outcome.arrival == 20:
             self.cluster.remove_node(self.node, allow_graceful=False)
-        elif self.back is None and run.deaths == 2:  # both of its workers
+        elif self.back is None and run.deaths >= 2:  # both of its workers
             self.cluster.add_node(num_cpus=2, node_ip_address="127.0.0.1")
             self.back = set()
         elif self.back is not None:
@@ -68,7 +68,7 @@ def test_a_node_is_killed_and_another_joins_and_the_run_replays(
         finally:
             ray.shutdown()
             cluster.shutdown()
-    assert result.deaths == 2  # of three workers two were on the node
+    assert result.deaths >= 2  # of three workers two were on the node, and Ray may have sent another one there
     assert nodes.back == {0, 1, 2}
     assert len(set(result.trace.ticket.tolist())) == len(result.trace) == result.server.arrivals
     assert replay(record, problem).difference == 0.0
