@@ -1,9 +1,9 @@
 """Updates a second of the Ray engine with two workers, against Ray's documented asynchronous parameter server.
 
-    python benchmarks/ray_engine.py [--sizes 100000 1000000] [--updates 400] [--rounds 5]
+    python benchmarks/ray_engine.py [--sizes 100000 1000000] [--updates 400] [--rounds 5] [--ways shared zeromq bf16 objects]
 
 All of them run on one Ray, in turns, and the median of the ratios of a round counts. The gradient is a copy of the
-parameters everywhere. *shared memory* is the engine as it is on the server's own machine; the other rows are what a
+parameters everywhere. *shared* is the engine as it is on the server's own machine; the other rows are what a
 worker on another machine gets, without the network itself: encrypted ZeroMQ, the same with bfloat16, and Ray's object
 store.
 """
@@ -24,10 +24,10 @@ from latecomer.engines.cluster import Cluster
 from latecomer.engines.ray import RayEngine
 
 WAYS: dict[str, dict[str, Any]] = {
-    "shared memory": {},
-    "ZeroMQ, encrypted": {"shared": False},
-    "ZeroMQ, encrypted, bfloat16": {"shared": False, "bf16": True},
-    "object store": {"data_plane": "object-store"},
+    "shared": {},
+    "zeromq": {"shared": False},
+    "bf16": {"shared": False, "bf16": True},
+    "objects": {"data_plane": "object-store"},
 }
 BARS = {100_000: 5.0, 1_000_000: 2.0}
 PEER = "Ray's parameter server"
@@ -64,21 +64,22 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--updates", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     given = parser.parse_args()
     torch.set_num_threads(1)
     cluster = Cluster(cpus=4)
     cluster.connect()
     try:
         for size in given.sizes:
-            rounds: dict[str, list[float]] = {name: [] for name in (*WAYS, PEER)}
+            rounds: dict[str, list[float]] = {name: [] for name in (*given.ways, PEER)}
             for _ in range(given.rounds):
-                for name, options in WAYS.items():
-                    rounds[name].append(ours(size, given.updates, options))
+                for name in given.ways:
+                    rounds[name].append(ours(size, given.updates, WAYS[name]))
                 rounds[PEER].append(rays(size, max(20, given.updates // 4)))
             table = Table("what", "updates a second", "over Ray's", "bar", title=f"Ray engine, {size:,} parameters")
             for name, times in rounds.items():
                 ratio = statistics.median(peer / ours for peer, ours in zip(rounds[PEER], times, strict=True))
-                bar = f">= {BARS[size]:g}" if size in BARS and name == "shared memory" else ""
+                bar = f">= {BARS[size]:g}" if size in BARS and name == "shared" else ""
                 table.add_row(name, f"{1 / statistics.median(times):,.0f}", f"{ratio:.1f}x", bar)
             Console().print(table)
     finally:

@@ -56,8 +56,6 @@ class Cluster:
 
     def connect(self) -> Any:
         """Connect and return Ray's module."""
-        if self.address is None:
-            os.environ.setdefault(_ONE_MACHINE, "0")  # read when Ray is imported
         ray = import_ray()
         if ray.is_initialized():
             return ray
@@ -97,9 +95,10 @@ def _for_us_alone(ray: Any) -> Iterator[None]:
     """Have Ray listen on loopback and ask for a token."""
     from ray._private import ray_constants
 
-    before = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN")}
+    before = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", _ONE_MACHINE)}
     cluster = ray_constants.ENABLE_RAY_CLUSTER
     ray_constants.ENABLE_RAY_CLUSTER = False  # else Ray turns 127.0.0.1 into an address that others reach
+    os.environ[_ONE_MACHINE] = "0"  # the same for the processes it starts
     os.environ.pop("RAY_AUTH_MODE", None)  # unset, Ray turns it on for a cluster of one machine, in this process too
     if not (os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")):
         os.environ["RAY_AUTH_TOKEN"] = _TOKEN
