@@ -87,6 +87,7 @@ def test_a_cut_cable_is_noticed_and_what_comes_back_is_not_heard(
         there.stdin.close()
         assert [type(event) for event in hub.wait(300)] == [Ready]
         hub.send(0, Job(number=4, slot=0))
+        gate = pipe.open("wb")  # waits until the worker reads: it has the job
         ip("link", "set", "wire", "down", inside=there.pid)
         until = time.monotonic() + 60
         while not hub.silent():
@@ -96,7 +97,7 @@ def test_a_cut_cable_is_noticed_and_what_comes_back_is_not_heard(
         hub.dismiss(0)
         ip("link", "set", "wire", "up", inside=there.pid)
         slot.gradient.fill_(3.0)
-        pipe.write_bytes(b"go")  # it has the job's result now, and a wire
+        gate.close()  # it has the job's result now, and a wire
         there.wait(120)  # it ends by itself, with the connection
         assert hub.receive() == []
         assert (slot.gradient == 3.0).all()
