@@ -13,11 +13,12 @@ from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from . import __version__, delays
 from .cli_data import DataCommand
+from .cli_progress import watched
+from .cli_reproduce import ReportCommand, ReproduceCommand
 from .cli_sweep import One, Runs, SweepCommand
 from .cli_theory import TheoryCommand
 from .files import writable, writable_file
@@ -50,13 +51,8 @@ class Demo:
 
         runs = demo.run_all(self.steps, self.seeds, self.seed, self.processes)
         writable(self.out)
-        results = []
-        columns = (TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
-        with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True) as bar:
-            task = bar.add_task("training", total=self.seeds * len(demo.METHOD_OPTIONS))
-            for result in runs:
-                results.append(result)
-                bar.update(task, advance=1, description=f"{result.method}, seed {result.seed}")
+        named = ((f"{result.method}, seed {result.seed}", result) for result in runs)
+        results = list(watched(named, self.seeds * len(demo.METHOD_OPTIONS), console, "training"))
         results.sort(key=lambda result: (result.seed, result.method))
         trace = demo.make_trace(self.steps, self.seed)
         setting = f"{demo.WORKERS} workers, nines are slow, {self.steps:,} updates, {self.seeds} seeds"
@@ -174,6 +170,8 @@ def _about(command: type) -> str:
 Command = (
     Annotated[DataCommand, tyro.conf.subcommand("data", description=_about(DataCommand))]
     | Annotated[Demo, tyro.conf.subcommand("demo", description=_about(Demo))]
+    | Annotated[ReportCommand, tyro.conf.subcommand("report", description=_about(ReportCommand))]
+    | Annotated[ReproduceCommand, tyro.conf.subcommand("reproduce", description=_about(ReproduceCommand))]
     | Annotated[One, tyro.conf.subcommand("run", description=_about(One))]
     | Annotated[Runs, tyro.conf.subcommand("runs", description=_about(Runs))]
     | Annotated[SweepCommand, tyro.conf.subcommand("sweep", description=_about(SweepCommand))]

@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 from rich.table import Table
 from rich.text import Text
+
+from .cli_progress import downloading
 
 __all__ = ["DataCommand", "Get", "List"]
 
@@ -35,12 +36,8 @@ class Get:
         """Fetch, check, say where it is."""
         from . import data
 
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-        with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
-            task = bar.add_task(self.name, total=None)
-            folder = data.get(
-                self.name, self.data_dir, lambda done, total: bar.update(task, completed=done, total=total)
-            )
+        with downloading(self.name, console) as tell:
+            folder = data.get(self.name, self.data_dir, tell)
         entry = next(entry for entry in data.listing(folder.parent) if entry.name == self.name)
         words = f"{self.name} is in {folder}: {entry.size / 1e6:,.0f} MB, every byte checked"
         console.print(words, soft_wrap=True, highlight=False, markup=False)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from .cli_progress import watched
 from .files import writable
+
+if TYPE_CHECKING:
+    from .experiments import Done
 
 __all__ = ["One", "Runs", "SweepCommand"]
 
@@ -121,7 +124,8 @@ class SweepCommand:
             console.print(sweep.to_toml(), soft_wrap=True, highlight=False, markup=False)
             return
         store = Store(self.store)
-        todo, total = missing(sweep, store), len(sweep.runs())
+        runs = sweep.runs()
+        todo, total = missing(sweep, store), len(runs)
         console.print(f"{sweep.name}: {total:,} runs, {total - len(todo):,} are in {self.store}", soft_wrap=True)
         if self.dry_run:
             with console.status("measuring ..."):
@@ -131,14 +135,11 @@ class SweepCommand:
             console.print(f"{len(todo):,} to run: {words}")
             return
         writable(self.store)
-        diverged = 0
-        columns = (TextColumn("{task.description:<32}"), BarColumn(), MofNCompleteColumn())
-        with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True) as bar:
-            task = bar.add_task(sweep.name, total=len(todo))
-            for done in run_sweep(sweep, store, self.processes):
-                diverged += done.diverged_at is not None
-                bar.update(task, advance=1, description=f"{done.method} ({diverged} diverged)")
-        table = store.table([run.key for run in sweep.runs()])
+        done = ((_what(run), run) for run in run_sweep(sweep, store, self.processes))
+        diverged = sum(run.diverged_at is not None for run in watched(done, len(todo), console, sweep.name))
+        if diverged:
+            console.print(f"{diverged:,} runs diverged, ended early and are recorded as such")
+        table = store.table([run.key for run in runs])
         console.print(_best(table))
         console.print(
             f"{total:,} runs in {self.store}; `latecomer runs --store {self.store}` lists them", soft_wrap=True
@@ -200,6 +201,10 @@ class Runs:
             with atomic(self.csv) as temporary:
                 table.write_csv(temporary)
             console.print(f"Written to {self.csv}", soft_wrap=True)
+
+
+def _what(done: Done) -> str:
+    return done.method if done.diverged_at is None else f"{done.method} (diverged)"
 
 
 def _duration(seconds: float) -> str:

@@ -17,7 +17,7 @@ from ..simulation import simulate
 from .spec import RunSpec, Sweep
 from .store import Store
 
-__all__ = ["Done", "estimate_seconds", "missing", "run_one", "run_sweep"]
+__all__ = ["Done", "estimate_seconds", "missing", "problem_of", "run_one", "run_sweep"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,16 @@ class Done:
     method: str
     seconds: float
     diverged_at: int | None
+
+
+def problem_of(run: RunSpec) -> Problem:
+    """Return the problem of a run; the same one is made once a process.
+
+    Examples:
+        >>> problem_of(RunSpec("quadratic", "momentum", "uniform", 20)).name
+        'quadratic'
+    """
+    return _problem(run.problem, tuple(sorted(run.problem_options.items())))
 
 
 @lru_cache(maxsize=2)
@@ -54,7 +64,7 @@ def run_one(spec: dict[str, Any], folder: str) -> Done:
     torch.set_num_threads(1)
     run, store = RunSpec(**spec), Store(Path(folder))
     start = time.process_time()
-    problem = _problem(run.problem, tuple(sorted(run.problem_options.items())))
+    problem = problem_of(run)
     result = simulate(
         problem, run.method, run.make_trace(), seed=run.seed, evaluate_every=run.evaluate_every, **run.options
     )
@@ -112,7 +122,7 @@ def estimate_seconds(runs: Sequence[RunSpec], updates: int = 20) -> float:
     total = 0.0
     for run in runs:
         if run.method not in cost:
-            problem = _problem(run.problem, tuple(sorted(run.problem_options.items())))
+            problem = problem_of(run)
             short = replace(run, steps=updates)
             start = time.process_time()
             simulate(problem, run.method, short.make_trace(), evaluate_every=updates, **run.options)

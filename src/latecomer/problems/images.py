@@ -71,6 +71,10 @@ class Images(Problem):
         pool = self._pools[group]
         return torch.from_numpy(pool[picks(sample, self.batch_size, len(pool))])
 
+    def labels(self, sample: int, group: int) -> Tensor:
+        """Return the labels of a batch, without its images."""
+        return self._labels[self.picked(sample, group)]
+
     def normalised(self, images: Tensor) -> Tensor:
         """Return images as a network sees them."""
         if images.dtype != torch.uint8:

@@ -1,0 +1,195 @@
+"""The paper's experimental claims, each with what was measured and whether it held."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from ..intervals import Interval, mean
+
+__all__ = [
+    "Verdict",
+    "delay_claims",
+    "differences",
+    "paired",
+    "sensitivity_claims",
+    "shares_near_best",
+    "training_claims",
+]
+
+BASELINES = ("async-sgd", "delay-adaptive", "delay-filtered")
+PAPERS = (*BASELINES, "momentum", "mu2", "ordered-momentum", "ordered-mu2")
+NEAR = 0.05
+"""A learning rate is good if its F1 is within this share of the method's best."""
+SAME_SHARE, SAME_DELAY = 0.01, 0.1
+"""What "preserved" and "uniform" allow: a percentage point of the labels, a tenth of the mean delay."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One claim and what came of it.
+
+    Args:
+        study: Which experiment.
+        claim: What is claimed, in a sentence.
+        difference: By how much it was so: above zero in favour of the claim.
+        unit: What the difference is of.
+        measurements: How many paired measurements it rests on.
+        ours: True where the claim is not the paper's but this library's.
+
+    Examples:
+        >>> Verdict("mnist", "a beats b", Interval(0.02, 0.01, 0.03), "test F1", 10).verdict
+        'held'
+        >>> Verdict("mnist", "a beats b", Interval(0.02, -0.01, 0.05), "test F1", 10).verdict
+        'undecided'
+    """
+
+    study: str
+    claim: str
+    difference: Interval
+    unit: str
+    measurements: int
+    ours: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """``held`` or ``not held`` if the interval says so, else ``undecided``."""
+        if self.difference.low > 0:
+            return "held"
+        return "not held" if self.difference.high <= 0 else "undecided"
+
+
+def differences(rows: pl.DataFrame, a: str, b: str, column: str) -> list[float]:
+    """Return a column of one method minus that of another, seed by seed: both ran on the same schedules.
+
+    Examples:
+        >>> rows = pl.DataFrame({"method": ["a", "b", "a", "b"], "seed": [0, 0, 1, 1], "f1": [0.9, 0.8, 0.7, 0.7]})
+        >>> [round(d, 6) for d in differences(rows, "a", "b", "f1")]
+        [0.1, 0.0]
+    """
+    first, second = (rows.filter(pl.col("method") == name).select("seed", column) for name in (a, b))
+    both = first.join(second, on="seed", suffix="_other").sort("seed")
+    if both.is_empty():
+        raise ValueError(f"{a} and {b} share no seed")
+    return (both[column].fill_nan(0.0) - both[f"{column}_other"].fill_nan(0.0)).to_list()
+
+
+def paired(rows: pl.DataFrame, a: str, b: str, column: str) -> Interval:
+    """Return the mean difference between two methods over the seeds they share, with its 95 % interval.
+
+    Examples:
+        >>> rows = pl.DataFrame({"method": ["a", "b", "a", "b"], "seed": [0, 0, 1, 1], "f1": [0.9, 0.8, 0.7, 0.6]})
+        >>> round(paired(rows, "a", "b", "f1").value, 6)
+        0.1
+    """
+    return mean(differences(rows, a, b, column))
+
+
+def training_claims(study: str, rows: pl.DataFrame) -> list[Verdict]:
+    """Return what the paper claims of final F1 and of stability, from final runs on shared schedules.
+
+    Args:
+        study: ``"mnist"`` or ``"cifar10"``.
+        rows: What `final_rows` returned.
+    """
+    seeds = rows["seed"].n_unique()
+
+    def more(a: str, b: str, claim: str, column: str = "f1", unit: str = "test F1", ours: bool = False) -> Verdict:
+        return Verdict(study, claim, paired(rows, a, b, column), unit, seeds, ours)
+
+    def calmer(a: str, b: str) -> Verdict:
+        found = paired(rows, b, a, "restless")
+        return Verdict(study, f"{a} has a steadier accuracy than {b}", found, "deviation of accuracy", seeds)
+
+    ordered = {"ordered-momentum": "momentum", "ordered-mu2": "mu2"}
+    table = [more(a, b, f"{a} reaches a higher F1 than {b}") for a, b in ordered.items()]
+    table += [more(a, b, f"{a} reaches a higher F1 than {b}") for a in ordered for b in BASELINES]
+    others = [name for name in PAPERS if name != "ordered-mu2"]
+    means = {name: rows.filter(pl.col("method") == name)["f1"].to_numpy().mean() for name in others}
+    runner_up = max(others, key=lambda name: means[name])
+    table.append(more("ordered-mu2", runner_up, f"ordered-mu2 is the strongest (against the best other, {runner_up})"))
+    table += [calmer(a, b) for a, b in ordered.items()]
+    table += [
+        more("mu2", "momentum", "mu2 performs well without ordering (against momentum)"),
+        calmer("mu2", "momentum"),
+    ]
+    for b in ("momentum", "ordered-momentum", "ordered-mu2"):
+        table.append(more("catch-up", b, f"catch-up reaches a higher F1 than {b}", ours=True))
+    slow = "F1 of slow classes"
+    table.append(more("catch-up", "ordered-momentum", "catch-up is better on slow classes", "f1_slow", slow, ours=True))
+    return table
+
+
+def shares_near_best(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return, for each method and seed, the share of learning rates whose F1 is within 5 % of the best one's.
+
+    Examples:
+        >>> rows = pl.DataFrame({"method": ["a"] * 3, "seed": [0] * 3, "lr": [1, 2, 3], "f1": [0.9, 0.88, 0.5]})
+        >>> round(shares_near_best(rows)["share"][0], 2)
+        0.67
+    """
+    f1 = pl.col("f1").fill_nan(0.0)
+    near = f1 >= (1 - NEAR) * f1.max().over("method", "seed")
+    return rows.group_by("method", "seed").agg(near.mean().alias("share")).sort("method", "seed")
+
+
+def sensitivity_claims(rows: pl.DataFrame) -> list[Verdict]:
+    """Return what the paper claims of learning rates, from runs over a grid of them."""
+    shares = shares_near_best(rows)
+    seeds, unit = shares["seed"].n_unique(), "share of learning rates within 5 % of the best"
+    pairs = [("ordered-momentum", "momentum"), ("ordered-mu2", "mu2")]
+    pairs += [(a, b) for a in ("ordered-momentum", "ordered-mu2") for b in BASELINES]
+    table = [
+        Verdict(
+            "lr-sensitivity", f"{a} stands more learning rates than {b}", paired(shares, a, b, "share"), unit, seeds
+        )
+        for a, b in pairs
+    ]
+    for b in ("momentum", "ordered-momentum"):
+        claim = f"catch-up stands more learning rates than {b}"
+        table.append(Verdict("lr-sensitivity", claim, paired(shares, "catch-up", b, "share"), unit, seeds, ours=True))
+    return table
+
+
+def delay_claims(rows: pl.DataFrame, slow: Sequence[int]) -> list[Verdict]:
+    """Return what the paper claims of its delay model, from `class_delays`.
+
+    Args:
+        rows: What `class_delays` returned.
+        slow: The slow classes.
+    """
+    dependent = rows.filter("dependent").with_columns(pl.col("label").is_in(list(slow)).alias("slow"))
+    parts = dependent.partition_by("seed", maintain_order=True)
+    fast_delay = np.array([part.filter(~pl.col("slow"))["delay"].to_numpy().mean() for part in parts])
+    slow_delay = np.array([part.filter("slow")["delay"].to_numpy().mean() for part in parts])
+    off = [
+        mean(dependent.filter(pl.col("label") == label).sort("seed")["delay"].to_numpy() / fast_delay - 1.0)
+        for label in dependent.filter(~pl.col("slow"))["label"].unique()
+    ]
+    kept = [
+        part.filter("slow")["appearances"].to_numpy().sum() / part["appearances"].to_numpy().sum() - len(slow) / 10
+        for part in parts
+    ]
+    claims = [
+        ("slow classes are later than fast ones", mean(slow_delay - fast_delay), "updates"),
+        (
+            "delays are uniform over the fast classes (within a tenth)",
+            _room(SAME_DELAY, max(off, key=lambda found: abs(found.value))),
+            "of the mean delay, to a tenth",
+        ),
+        (
+            "the label distribution is preserved (within a percentage point)",
+            _room(SAME_SHARE, mean(kept)),
+            "share, to 0.01",
+        ),
+    ]
+    return [Verdict("delay-model", claim, found, unit, len(parts)) for claim, found, unit in claims]
+
+
+def _room(allowed: float, found: Interval) -> Interval:
+    """How much a deviation, whatever its sign, leaves of what is allowed."""
+    left = allowed - abs(found.value)
+    return Interval(left, left - found.half, left + found.half)
