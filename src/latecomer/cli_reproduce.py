@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -140,13 +141,12 @@ def _images(sweep: Sweep) -> Any:
 
 
 def _verdicts(sections: list[Section]) -> Table:
-    table = Table(title="Verdict", show_lines=False)
-    for name in ("experiment", "claim", "difference", "95 % interval", "verdict"):
-        table.add_column(name, justify="right" if name in ("difference", "95 % interval") else "left", overflow="fold")
+    table = Table("claim", title="Verdict", box=box.SIMPLE_HEAD)
+    table.add_column("difference, half of its 95 % interval", justify="right")
+    table.add_column("verdict", no_wrap=True)
     for section in sections:
+        table.add_row(f"[bold]{section.title}[/bold]", "", "")
         for row in section.verdicts:
-            found = row.difference
-            interval = f"{found.low:+.4f} to {found.high:+.4f}"
             claim = f"{row.claim} (ours)" if row.ours else row.claim
-            table.add_row(row.study, claim, f"{found.value:+.4f}", interval, row.verdict)
+            table.add_row(claim, f"{row.difference.value:+.4f} ± {row.difference.half:.4f}", row.verdict)
     return table

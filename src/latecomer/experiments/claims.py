@@ -59,7 +59,7 @@ class Verdict:
         """``held`` or ``not held`` if the interval says so, else ``undecided``."""
         if self.difference.low > 0:
             return "held"
-        return "not held" if self.difference.high <= 0 else "undecided"
+        return "not held" if self.difference.high < 0 else "undecided"
 
 
 def differences(rows: pl.DataFrame, a: str, b: str, column: str) -> list[float]:

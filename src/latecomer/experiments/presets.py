@@ -15,7 +15,7 @@ PRESETS = ("mnist", "lr-sensitivity", "cifar10", "delay-model")
 PAPER_RATES = [*(n / 100 for n in range(10, 0, -1)), *(n / 1000 for n in range(9, 0, -1))]
 """The paper's 19 learning rates."""
 STANDARD_RATES = [0.003, 0.005, 0.01, 0.02, 0.03, 0.05]
-QUICK_RATES = [0.005, 0.02]
+QUICK_RATES = [0.005, 0.01, 0.02]
 SENSITIVITY_RATES = [0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1]
 """`lr-sensitivity` in size `standard`: from one end of the paper's rates to the other."""
 BETAS = [0.1, 0.05, 0.01]
@@ -76,7 +76,7 @@ def preset(name: str, size: str = "standard") -> Sweep:
             steps={"quick": 30, "standard": 500, "paper": 3750}[size],
             seeds=seeds,
             grids=grids(rates, 5, small=quick, gammas=GAMMAS if paper else [0.9, 0.1]),
-            evaluate_every={"quick": 30, "standard": 100, "paper": 250}[size],
+            evaluate_every={"quick": 10, "standard": 100, "paper": 250}[size],
             problem_options={"split": "validation", **slim},
             delay_options={"workers": 5, "slow_share": 0.5, "exact": False},
         )
@@ -85,10 +85,10 @@ def preset(name: str, size: str = "standard") -> Sweep:
         f"{name}-{size}",
         "mnist",
         "data-dependent",
-        steps=400 if quick else 3750,
+        steps=2000 if quick else 3750,
         seeds=seeds,
         grids=grids(rates, 7, small=quick),
-        evaluate_every=200 if quick else 250,
+        evaluate_every=250,
         problem_options={"split": "validation", **slim},
         delay_options={"workers": 7, "slow_share": 0.1, "exact": False},
     )

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from .figures import FAST, GREY, INK, SLOW, STYLES, blank
+from .figures import FAST, INK, SLOW, STYLES, blank
 
 __all__ = ["delay_by_class", "influence_by_class", "labels_by_class"]
 
@@ -46,13 +46,12 @@ def influence_by_class(rows: pl.DataFrame) -> Figure:
     figure, axes = blank(9.6, 0.42 * len(methods) + 1.2, title)
     means = rows.group_by("method", "label").agg(pl.col("influence").mean()).sort("label")
     table = np.array([means.filter(pl.col("method") == name)["influence"] for name in methods])
-    image = axes.imshow(table, cmap="RdYlBu", vmin=0.0, vmax=1.15, aspect="auto")
+    axes.pcolormesh(table, cmap="RdYlBu", vmin=0.0, vmax=1.3, edgecolors="white", linewidth=1.5)
     for (row, label), value in np.ndenumerate(table):
-        axes.text(label, row, f"{value:.2f}", ha="center", va="center", fontsize=8, color=INK)
-    axes.set_yticks(range(len(methods)), methods)
-    axes.set_xticks(range(table.shape[1]))
+        axes.text(label + 0.5, row + 0.5, f"{value:.2f}", ha="center", va="center", fontsize=9, color=INK)
+    axes.set_yticks(np.arange(len(methods)) + 0.5, methods)
+    axes.invert_yaxis()
+    axes.set_xticks(np.arange(table.shape[1]) + 0.5, [str(label) for label in range(table.shape[1])])
     axes.set_xlabel("label")
     axes.grid(visible=False)
-    bar = figure.colorbar(image, ax=axes, shrink=0.9)
-    bar.outline.set_edgecolor(GREY)
     return figure

@@ -124,11 +124,10 @@ def _summary(finals: pl.DataFrame, chosen: Mapping[str, Mapping[str, Any]]) -> p
     table = []
     for method, options in chosen.items():
         own = finals.filter(pl.col("method") == method)
-        settings = {name: f"{options[name]:g}" if name in options else "" for name in SETTINGS}
+        settings = {"configuration": ", ".join(f"{name} {options[name]:g}" for name in SETTINGS if name in options)}
         scores = {
             "F1": f"{own['f1'].to_numpy().mean():.4f}",
-            "lowest": f"{own['f1'].to_numpy().min():.4f}",
-            "highest": f"{own['f1'].to_numpy().max():.4f}",
+            "lowest to highest": f"{own['f1'].to_numpy().min():.4f} to {own['f1'].to_numpy().max():.4f}",
             "slow F1": f"{own['f1_slow'].to_numpy().mean():.4f}",
             "fast F1": f"{own['f1_fast'].to_numpy().mean():.4f}",
             "accuracy": f"{own['accuracy'].to_numpy().mean():.4f}",
