@@ -120,6 +120,25 @@ for done in run_sweep(small(steps=400), Store(Path(sys.argv[1])), processes=1):
 """
 
 
+ORPHANS = """
+import os, sys
+from latecomer.parallel import in_parallel
+for pid in in_parallel(os.getpid, [()] * 4, processes=2):
+    print(pid, flush=True)
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_workers_go_when_their_parent_is_killed() -> None:
+    victim = subprocess.run([sys.executable, "-c", ORPHANS], capture_output=True, text=True)
+    assert victim.returncode == -signal.SIGKILL
+    worker = int(victim.stdout)
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{worker}").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not Path(f"/proc/{worker}").exists()
+
+
 def test_killed_three_times_and_resumed_gives_the_same_bytes(tmp_path: Path) -> None:
     straight, broken = tmp_path / "a", tmp_path / "b"
     command, here = [sys.executable, "-c", KILLED], str(Path(__file__).parent)
