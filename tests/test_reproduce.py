@@ -158,7 +158,7 @@ def test_a_run_that_ended_early_goes_on_as_it_ended(tmp_path: Path) -> None:
     put(store, whole, [0, 6, 12, 18, 24], [0.1, 0.5, 0.6, 0.8, 0.7])
     put(store, short, [0, 6, 8], [0.1, 0.5, 0.02])
     rows = curves(sweep, store)
-    assert rows.filter(pl.col("seed") == 1)["update"].to_list() == [0, 6, 8, 12, 18, 24]
+    assert rows.filter(pl.col("seed") == 1)["update"].to_list() == [0, 6, 12, 18, 24]
     last = final_rows(sweep, store)
     assert last["f1"].to_list() == [0.7, 0.02]
     assert last["collapsed"].to_list() == [False, True]

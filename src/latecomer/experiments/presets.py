@@ -23,14 +23,14 @@ GAMMAS = [0.9, 0.95, 0.1, 0.05]
 """The paper's, and the other way round (decision 3 of the paper map)."""
 
 
-def grids(rates: list[float], workers: int, small: bool, gammas: list[float] = GAMMAS) -> tuple[Grid, ...]:
+def grids(rates: list[float], workers: int, small: bool, gammas: list[float] | None = None) -> tuple[Grid, ...]:
     """Return all methods of the paper and catch-up with their values.
 
     Examples:
         >>> sum(len(grid.combinations()) for grid in grids(PAPER_RATES, 7, small=False))
         722
     """
-    betas, gammas = ([0.05], [0.1]) if small else (BETAS, gammas)
+    betas, gammas = ([0.05], gammas or [0.1]) if small else (BETAS, GAMMAS)
     thresholds = [2.0 * workers] if small else [1.0 * workers, 1.5 * workers, 2.0 * workers]
     momentum: dict[str, list[Any]] = {"lr": rates, "beta": betas}
     return (
@@ -75,7 +75,7 @@ def preset(name: str, size: str = "standard") -> Sweep:
             "data-dependent",
             steps={"quick": 30, "standard": 500, "paper": 3750}[size],
             seeds=seeds,
-            grids=grids(rates, 5, small=quick, gammas=GAMMAS if paper else [0.9, 0.1]),
+            grids=grids(rates, 5, small=not paper, gammas=[0.1] if quick else [0.9, 0.1]),
             evaluate_every={"quick": 10, "standard": 100, "paper": 250}[size],
             problem_options={"split": "validation", **slim},
             delay_options={"workers": 5, "slow_share": 0.5, "exact": False},
@@ -96,5 +96,11 @@ def preset(name: str, size: str = "standard") -> Sweep:
         return replace(common, grids=(Grid("async-sgd", {"lr": [0.005]}),))
     if name == "lr-sensitivity":
         rates = SENSITIVITY_RATES if size == "standard" else rates
-        return replace(common, seeds=(0, 1, 2), grids=grids(rates, 7, small=True), problem_options=slim)
+        return replace(
+            common,
+            seeds=(0, 1, 2),
+            grids=grids(rates, 7, small=True),
+            problem_options=slim,
+            evaluate_every=common.steps // 2,  # what counts is how a run ends
+        )
     return common

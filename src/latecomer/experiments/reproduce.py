@@ -13,7 +13,10 @@ from .store import Store
 
 __all__ = ["Study", "choose", "chosen_sweep", "curves", "final_rows", "study"]
 
-FRESH_SEEDS = {"quick": range(100, 103), "standard": range(100, 110), "paper": range(100, 110)}
+FRESH_SEEDS = {
+    "mnist": {"quick": range(100, 103), "standard": range(100, 110), "paper": range(100, 110)},
+    "cifar10": {"quick": range(100, 103), "standard": range(100, 105), "paper": range(100, 110)},
+}
 """Never looked at while choosing."""
 COLLAPSED = 0.1
 """A final F1 below this is a collapse: a model with one answer for everything has 0.018."""
@@ -56,7 +59,7 @@ def study(name: str, size: str) -> Study:
     if name not in PRESETS:
         raise ValueError(f"Unknown study {name!r} (expected one of {', '.join(PRESETS)})")
     grid = preset(name, size)
-    return Study(name, size, grid, tuple(FRESH_SEEDS[size]) if name in ("mnist", "cifar10") else ())
+    return Study(name, size, grid, tuple(FRESH_SEEDS[name][size]) if name in FRESH_SEEDS else ())
 
 
 def choose(grid: Sweep, store: Store) -> dict[str, dict[str, Any]]:
@@ -108,15 +111,16 @@ def curves(sweep: Sweep, store: Store) -> pl.DataFrame:
 
     Columns: ``method``, ``seed``, its options, ``update`` and the metrics.
     """
-    parts, last = [], sweep.steps
+    parts, every = [], sweep.evaluate_every
+    places = [*range(0, sweep.steps, every), sweep.steps]
     for run in sweep.runs():
         history = store.history(run.key).drop("time")
-        if history["update"][-1] < last:
-            ends = range(sweep.evaluate_every, last + sweep.evaluate_every, sweep.evaluate_every)
-            rest = [min(end, last) for end in ends if end > history["update"][-1]]
+        reached = history["update"][-1]
+        if reached < sweep.steps:  # it ended somewhere in between: that is what the next places show
+            rest = [place for place in places if place >= reached]
             update = pl.Series("update", rest, dtype=history.schema["update"])
             tail = pl.concat([history.tail(1)] * len(rest)).with_columns(update)
-            history = pl.concat([history, tail])
+            history = pl.concat([history.head(-1), tail])
         labels = {"method": run.method, "seed": run.seed, **run.options}
         parts.append(history.select([pl.lit(value).alias(name) for name, value in labels.items()] + [pl.all()]))
     return pl.concat(parts, how="diagonal")

@@ -72,7 +72,7 @@ def training_section(made: Study, chosen: Mapping[str, Mapping[str, Any]], probl
         Drawn(
             f"{made.name}-f1",
             training.over_updates(rows, "f1", label, f"{name}: test F1"),
-            f"Test F1 over updates, {best}: means, shaded from the lowest to the highest seed. The paper shows the "
+            f"Test F1 over updates, {best}: means, shaded by their standard error. The paper shows the "
             "ordered methods on top.",
         ),
         Drawn(

@@ -21,17 +21,16 @@ def _methods(rows: pl.DataFrame) -> list[str]:
 
 
 def _mean_curve(rows: pl.DataFrame, method: str, column: str) -> pl.DataFrame:
-    own = rows.filter(pl.col("method") == method)
-    spread = [
-        pl.col(column).mean().alias("mean"),
-        pl.col(column).min().alias("low"),
-        pl.col(column).max().alias("high"),
-    ]
-    return own.group_by("update").agg(spread).sort("update")
+    score = pl.col(column)
+    error = score.std().fill_null(0.0) / pl.len().sqrt()
+    means = (
+        rows.filter(pl.col("method") == method).group_by("update").agg(score.mean().alias("mean"), error.alias("error"))
+    )
+    return means.sort("update")
 
 
 def over_updates(rows: pl.DataFrame, column: str, label: str, title: str) -> Figure:
-    """Draw a score over updates: means over seeds with the range of all seeds, and the top of it enlarged.
+    """Draw a score over updates: means over seeds with their standard error, and the top of it enlarged.
 
     Args:
         rows: What `curves` returned.
@@ -48,7 +47,8 @@ def over_updates(rows: pl.DataFrame, column: str, label: str, title: str) -> Fig
         finals[method] = float(mean["mean"][-1])
         for axes in (whole, top):
             axes.plot(mean["update"], mean["mean"], color=colour, linestyle=dash, linewidth=1.8, label=method)
-            axes.fill_between(mean["update"], mean["low"], mean["high"], color=colour, alpha=0.1, linewidth=0)
+            low, high = mean["mean"] - mean["error"], mean["mean"] + mean["error"]
+            axes.fill_between(mean["update"], low, high, color=colour, alpha=0.12, linewidth=0)
     for axes, words in ((whole, title), (top, "the same, enlarged")):
         tidy(axes, words)
         axes.set_xlabel("update")
