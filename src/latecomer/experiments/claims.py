@@ -94,6 +94,12 @@ def training_claims(study: str, rows: pl.DataFrame) -> list[Verdict]:
     Args:
         study: ``"mnist"`` or ``"cifar10"``.
         rows: What `final_rows` returned.
+
+    Examples:
+        >>> same = {"f1": 0.9, "f1_slow": 0.9, "restless": 0.1}
+        >>> rows = pl.DataFrame([{"method": m, "seed": s, **same} for m in (*PAPERS, "catch-up") for s in (0, 1)])
+        >>> {row.verdict for row in training_claims("mnist", rows)}
+        {'undecided'}
     """
     seeds = rows["seed"].n_unique()
 
@@ -137,7 +143,14 @@ def shares_near_best(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def sensitivity_claims(rows: pl.DataFrame) -> list[Verdict]:
-    """Return what the paper claims of learning rates, from runs over a grid of them."""
+    """Return what the paper claims of learning rates, from runs over a grid of them.
+
+    Examples:
+        >>> rates = ((0.01, 0.9), (0.1, 0.02))
+        >>> rows = [{"method": m, "seed": 0, "lr": lr, "f1": f1} for m in (*PAPERS, "catch-up") for lr, f1 in rates]
+        >>> {row.difference.value for row in sensitivity_claims(pl.DataFrame(rows))}
+        {0.0}
+    """
     shares = shares_near_best(rows)
     seeds, unit = shares["seed"].n_unique(), "share of learning rates within 5 % of the best"
     pairs = [("ordered-momentum", "momentum"), ("ordered-mu2", "mu2")]
@@ -160,6 +173,12 @@ def delay_claims(rows: pl.DataFrame, slow: Sequence[int]) -> list[Verdict]:
     Args:
         rows: What `class_delays` returned.
         slow: The slow classes.
+
+    Examples:
+        >>> rows = [(True, seed, label, 100, 20.0 if label == 9 else 4.0) for seed in (0, 1) for label in range(10)]
+        >>> table = pl.DataFrame(rows, schema=["dependent", "seed", "label", "appearances", "delay"], orient="row")
+        >>> [row.verdict for row in delay_claims(table, [9])]
+        ['held', 'held', 'held']
     """
     dependent = rows.filter("dependent").with_columns(pl.col("label").is_in(list(slow)).alias("slow"))
     parts = dependent.partition_by("seed", maintain_order=True)
