@@ -16,7 +16,7 @@ PAPER_RATES = [*(n / 100 for n in range(10, 0, -1)), *(n / 1000 for n in range(9
 """The paper's 19 learning rates."""
 STANDARD_RATES = [0.003, 0.005, 0.01, 0.02, 0.03, 0.05]
 QUICK_RATES = [0.005, 0.01, 0.02]
-SENSITIVITY_RATES = [0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1]
+SENSITIVITY_RATES = [0.001, 0.003, 0.01, 0.02, 0.03, 0.05, 0.1]
 """`lr-sensitivity` in size `standard`: from one end of the paper's rates to the other."""
 BETAS = [0.1, 0.05, 0.01]
 GAMMAS = [0.9, 0.95, 0.1, 0.05]
