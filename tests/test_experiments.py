@@ -74,7 +74,7 @@ SPEC = small().to_toml()
         (SPEC.replace('"momentum"', '"adam"'), "Unknown method 'adam'"),
         (SPEC.replace("data-dependent", "random"), "Unknown delay model 'random'"),
         (SPEC.replace("0.05,", "-1.0,"), "Invalid lr value: -1"),
-        (SPEC.replace("threshold", "treshold"), "cannot be made"),
+        (SPEC.replace("threshold", "treshold"), "delay-filtered has no option 'treshold'"),
         (SPEC.replace("steps = 60", 'steps = "many"'), "Invalid steps value: 'many'"),
         (re.sub(r"seeds = \[[^]]*\]", "seeds = []", SPEC), "has no runs"),
     ],
@@ -210,7 +210,17 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "10 are in" in capsys.readouterr().out
     assert main(["runs", "--store", store, "--method", "momentum", "--csv", str(tmp_path / "runs.csv")]) == 0
     assert "4 runs" in capsys.readouterr().out
-    assert pl.read_csv(tmp_path / "runs.csv").height == 4
+    written = pl.read_csv(tmp_path / "runs.csv")
+    assert written.height == 4
+    assert {"delays.workers", "evaluate_every", "lr"} <= set(written.columns)
+    broken = Path(store) / written["key"][0][:2] / written["key"][0] / "run.json"
+    whole = broken.read_text()
+    broken.write_text("{")
+    assert main(["runs", "--store", store, "--sort", "loss"]) == 0
+    told = capsys.readouterr().out
+    assert "Left out: " in told
+    assert "9 runs" in told
+    broken.write_text(whole)
     assert main(["sweep", "mnist", "--size", "quick", "--show"]) == 0
     assert Sweep.from_toml(capsys.readouterr().out) == preset("mnist", "quick")
     one = ["run", "--problem", "quadratic", "--method", "catch-up", "--set", "lr=0.1", "--steps", "40"]
@@ -224,6 +234,11 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         ["run", "--problem", "nothing"],
         ["runs", "--store", str(tmp_path / "none")],
         ["runs", "--store", store, "--method", "adam"],
+        ["runs", "--store", store, "--sort", "beauty"],
+        ["runs", "--store", store, "--top", "0"],
+        ["run", "--set", "lr=nan"],
+        ["run", "--set", "lr=0.1", "betta=0.1"],
+        ["run", "--problem-set", "data_dir=elsewhere"],
         ["sweep", str(tmp_path / "none.toml")],
         ["sweep", str(spec), "--store", "/proc/none"],
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr
@@ -198,8 +199,8 @@ def _parse(argv: Sequence[str]) -> Any:
         lines = [line.strip("│╭╮╰╯ \n") for line in complaint.getvalue().splitlines()[1:]]
         rule = next((i for i, line in enumerate(lines) if line.startswith("──")), len(lines))
         told = " ".join(line for line in lines[:rule] if line)
-        hint = " ".join(line for line in lines[rule:] if "latecomer" in line)
-        words = f"{told.rstrip('.')} ({hint.replace('For full helptext, ', '').removeprefix('run ') or 'see --help'})"
+        command = " ".join(["latecomer", *itertools.takewhile(str.isalpha, argv[:2])])
+        words = f"{told.rstrip('.')} (see {command} --help)"
         raise ValueError(words[:1].lower() + words[1:]) from None
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Protocol, TypeVar
 
 from rich.console import Console
@@ -40,12 +42,27 @@ def watched(items: Iterable[tuple[str, T]], total: int, console: Console, title:
         >>> list(watched([("a", 1), ("b", 2)], 2, Console(quiet=True), "letters"))
         [1, 2]
     """
+    if not console.is_terminal:
+        yield from _logged(items, total, console, title)
+        return
     columns = (TextColumn("{task.description:<36}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True) as bar:
         task = bar.add_task(title, total=total)
         for word, item in items:
             bar.update(task, advance=1, description=f"{title}: {word}")
             yield item
+
+
+def _logged(items: Iterable[tuple[str, T]], total: int, console: Console, title: str) -> Iterator[T]:
+    """Tell a log: at most twenty lines, each with the time gone and the time left."""
+    start, every = time.monotonic(), max(1, total // 20)
+    for count, (_, item) in enumerate(items, start=1):
+        if count % every == 0 or count == total:
+            gone = time.monotonic() - start
+            left = timedelta(seconds=round(gone * (total - count) / count))
+            words = f"{title}: {count:,} of {total:,} runs after {timedelta(seconds=round(gone))}, about {left} left"
+            console.print(words, soft_wrap=True, highlight=False, markup=False)
+        yield item
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from .cli_data import look_in
 from .cli_progress import downloading, watched
 from .files import writable
 
@@ -85,8 +85,7 @@ def _reproduce(
 
     store = experiments.Store(folder)
     writable(out)
-    if data_dir is not None:
-        os.environ["LATECOMER_DATA"] = str(data_dir)  # for the processes that run the runs
+    look_in(data_dir)
     if processes is not None:
         writable(folder)
         for dataset in ("mnist", "cifar10") if name == "all" else ("cifar10",) if name == "cifar10" else ("mnist",):

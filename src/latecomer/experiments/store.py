@@ -115,9 +115,11 @@ class Store:
         for key in self.keys() if keys is None else sorted(keys):
             record = self.record(key)
             spec = record["spec"]
-            plain = {name: spec[name] for name in ("problem", "method", "delays", "steps", "seed")}
+            plain = {name: spec[name] for name in ("problem", "method", "delays", "steps", "seed", "evaluate_every")}
             options = dict(sorted(spec["options"].items()))
-            yield {"key": key, **plain, **options, **record["outcome"], **record["final"]}
+            around = {f"problem.{name}": value for name, value in sorted(spec["problem_options"].items())}
+            around |= {f"delays.{name}": value for name, value in sorted(spec["delay_options"].items())}
+            yield {"key": key, **plain, **options, **around, **record["outcome"], **record["final"]}
 
     def table(self, keys: list[str] | None = None) -> pl.DataFrame:
         """Return one row a run, sorted by key: the same table whenever and in whatever order they were made."""
