@@ -413,13 +413,18 @@ def test_a_broken_forward_pass_leaves_running_averages_alone() -> None:
 def test_both_points_of_a_sample_see_the_same_dropout() -> None:
     """At lr 0 the points are equal, so the contribution g - (1-beta)g' is beta·g for every ticket."""
     trace = lc.delays.Constant(2, 0.3).trace(steps=10, seed=0)
+    from latecomer.job import Contributor
     from latecomer.policy import Async
     from latecomer.simulation import _Simulation
 
     going = _Simulation(Own(), "ordered-mu2", trace, {"lr": 0.0}, 0, Async())
+    alone = Contributor(Own(), going.flat, points=1)
+    g = torch.empty_like(going.gradient)
     for _ in range(6):
         going.advance()
-        assert torch.equal(going.grads[0], going.grads[1])
+        t = going.t - 1
+        alone([going.flat.x], g, int(trace.ticket[t]), int(trace.sample[t]), int(trace.group[t]), 1)
+        assert torch.equal(going.gradient, g.add(g, alpha=0.1 - 1.0))
 
 
 def test_a_problem_that_calls_zero_grad_still_trains() -> None:

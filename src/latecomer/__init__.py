@@ -6,27 +6,39 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import delays, optim, policy, problems, theory
+    from . import delays, engines, optim, policy, problems, theory, training
     from .server import Server
     from .simulation import Run, simulate
     from .trace import Trace
+    from .training import Task, fit
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Run",
     "Server",
+    "Task",
     "Trace",
     "__version__",
     "delays",
+    "engines",
+    "fit",
     "optim",
     "policy",
     "problems",
     "simulate",
     "theory",
+    "training",
 ]
 
-_HOMES = {"Run": "simulation", "Server": "server", "Trace": "trace", "simulate": "simulation"}
+_HOMES = {
+    "Run": "simulation",
+    "Server": "server",
+    "Task": "training",
+    "Trace": "trace",
+    "fit": "training",
+    "simulate": "simulation",
+}
 
 
 def __getattr__(name: str) -> Any:

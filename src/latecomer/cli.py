@@ -17,12 +17,14 @@ from rich.console import Console
 from rich.table import Table
 
 from . import __version__, delays
+from .cli_bench import BenchCommand
 from .cli_data import DataCommand
 from .cli_progress import watched
 from .cli_reproduce import ReportCommand, ReproduceCommand
 from .cli_sweep import One, Runs, SweepCommand
 from .cli_theory import TheoryCommand
-from .files import writable, writable_file
+from .cli_train import ReplayCommand, Train
+from .files import atomic, writable, writable_file
 from .trace import Trace
 
 __all__ = ["main"]
@@ -140,10 +142,22 @@ class Show:
 
     file: tyro.conf.Positional[Path]
     """The trace."""
+    figure: Path | None = None
+    """Also draw who worked when, as SVG, if the trace has a clock."""
+    share: float = 1.0
+    """Which part of the run to draw, from its start."""
 
     def run(self, console: Console) -> None:
-        """Load, which checks every rule, and describe."""
-        console.print(Trace.load(self.file).describe(), soft_wrap=True, highlight=False, markup=False)
+        """Load, which checks every rule, describe and draw."""
+        trace = Trace.load(self.file)
+        console.print(trace.describe(), soft_wrap=True, highlight=False, markup=False)
+        if self.figure is not None:
+            from .report.schedule import workers
+
+            writable_file(self.figure)
+            with atomic(self.figure) as temporary:
+                temporary.write_text(workers(trace, self.share))
+            console.print(f"Figure written to {self.figure}", soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -169,14 +183,17 @@ def _about(command: type) -> str:
 
 
 Command = (
-    Annotated[DataCommand, tyro.conf.subcommand("data", description=_about(DataCommand))]
+    Annotated[BenchCommand, tyro.conf.subcommand("bench", description=_about(BenchCommand))]
+    | Annotated[DataCommand, tyro.conf.subcommand("data", description=_about(DataCommand))]
     | Annotated[Demo, tyro.conf.subcommand("demo", description=_about(Demo))]
+    | Annotated[ReplayCommand, tyro.conf.subcommand("replay", description=_about(ReplayCommand))]
     | Annotated[ReportCommand, tyro.conf.subcommand("report", description=_about(ReportCommand))]
     | Annotated[ReproduceCommand, tyro.conf.subcommand("reproduce", description=_about(ReproduceCommand))]
     | Annotated[One, tyro.conf.subcommand("run", description=_about(One))]
     | Annotated[Runs, tyro.conf.subcommand("runs", description=_about(Runs))]
     | Annotated[SweepCommand, tyro.conf.subcommand("sweep", description=_about(SweepCommand))]
     | Annotated[TheoryCommand, tyro.conf.subcommand("theory", description=_about(TheoryCommand))]
+    | Annotated[Train, tyro.conf.subcommand("train", description=_about(Train))]
     | Annotated[TraceCommand, tyro.conf.subcommand("trace", description=_about(TraceCommand))]
 )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +14,7 @@ from rich.table import Table
 
 from .cli_data import look_in
 from .cli_progress import watched
+from .cli_words import pairs
 from .files import atomic, writable
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ class One:
             self.steps,
             self.seed,
             self.evaluate_every,
-            problem_options=_pairs(self.problem_set),
-            options=_pairs(self.set),
+            problem_options=pairs(self.problem_set),
+            options=pairs(self.set),
             delay_options={"workers": self.workers, "slow_share": self.slow_share},
         )
         spec.check()
@@ -282,17 +282,3 @@ def _best(table: pl.DataFrame) -> Table:
         numbers = [_cell(row[k]) for k in (*options, score, "runs", "diverged")]
         out.add_row(row["method"], *numbers)
     return out
-
-
-def _pairs(words: tuple[str, ...]) -> dict[str, Any]:
-    """Read name=value; a value is a number, True, False or a word."""
-    found: dict[str, Any] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise ValueError(f"Invalid setting {word!r} (expected name=value)")
-        try:
-            found[name] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            found[name] = float(value) if value.lower() in ("nan", "inf", "-inf") else value
-    return found

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
-__all__ = ["Async", "Policy", "Ticket", "Verdict"]
+__all__ = ["POLICIES", "Async", "Policy", "Synchronous", "Ticket", "Verdict"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,13 @@ class Policy(ABC):
         """Say which running jobs to call off, now that the parameters hold ``version``; none by default."""
         return ()
 
+    def may_start(self, in_flight: int) -> bool:
+        """Say whether a free worker may start on a new ticket now, while so many others are out; always by default.
+
+        An engine asks before it issues a ticket. A trace already says when tickets went out, so replaying does not.
+        """
+        return True
+
 
 class Async(Policy):
     """The paper's server: every arrival is an update, at once.
@@ -99,3 +107,41 @@ class Async(Policy):
     def receive(self, ticket: Ticket, delay: int) -> Verdict:
         """Apply it."""
         return self._apply
+
+
+class Synchronous(Policy):
+    """Data parallel training with a barrier: so many contributions at one iterate, then one update with their mean.
+
+    Args:
+        workers: How many contributions make an update.
+
+    Examples:
+        >>> policy = Synchronous(2)
+        >>> [policy.receive(Ticket(i, worker=i, version=1, seen=0, sample=0), delay=0).action for i in range(2)]
+        ['hold', 'flush']
+        >>> policy.may_start(in_flight=1), policy.may_start(in_flight=2)
+        (True, False)
+    """
+
+    name = "synchronous"
+    _hold, _flush = Verdict("hold"), Verdict("flush")
+
+    def __init__(self, workers: int) -> None:
+        super().__init__()
+        if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
+            raise ValueError(f"Invalid workers value: {workers!r} (expected a whole number, at least 1)")
+        self.workers = workers
+
+    def receive(self, ticket: Ticket, delay: int) -> Verdict:
+        """Hold it, or update with the mean if it is the last of its round."""
+        held = (int(self.state.get("held", 0)) + 1) % self.workers
+        self.state["held"] = held
+        return self._hold if held else self._flush
+
+    def may_start(self, in_flight: int) -> bool:
+        """Say whether the round still lacks somebody."""
+        return int(self.state.get("held", 0)) + in_flight < self.workers
+
+
+POLICIES: Mapping[str, type[Policy]] = MappingProxyType({"async": Async, "synchronous": Synchronous})
+"""The policies that come with the library, by name."""

@@ -43,6 +43,7 @@ class Record:
         self.strict = True
         self._joined: list[tuple[int, int]] = []
         self._left: list[tuple[int, int]] = []
+        self._given_up: list[int] = []
         self._last: dict[int, int] = {}  # each worker's last arrival
         self._rows: dict[int, int] = {}  # where each ticket in flight stands
         self._types = _WHOLE if clock == "none" else {**_WHOLE, **_TIMES}
@@ -80,6 +81,10 @@ class Record:
             c["end"][row] = at
         self._last[ticket.worker] = arrival
 
+    def gave_up(self, ticket: Ticket) -> None:
+        """Note that nobody could compute a ticket that arrives now."""
+        self._given_up.append(ticket.number)
+
     def ended(self, ticket: Ticket, status: str, arrivals: int) -> None:
         """Note that a ticket was lost or called off when so many arrivals had been counted."""
         c, row = self._columns, self._rows.pop(ticket.number)
@@ -100,6 +105,7 @@ class Record:
             strict=self.strict,
             joined=tuple(self._joined),
             left=tuple(self._left),
+            given_up=tuple(self._given_up),
             versions={"numpy": np.__version__, "python": platform.python_version(), "torch": torch.__version__},
         )
         samples = sample_seeds(self.seed, self.tickets)[columns["ticket"]]
@@ -112,6 +118,7 @@ class Record:
             "seats": [self.seats, self.tickets, self.strict],
             "joined": list(self._joined),
             "left": list(self._left),
+            "given_up": list(self._given_up),
             "last": dict(self._last),
             "rows": dict(self._rows),
             "columns": columns,
@@ -121,6 +128,7 @@ class Record:
         """Go on with these rows."""
         self.seats, self.tickets, self.strict = state["seats"]
         self._joined, self._left = list(state["joined"]), list(state["left"])
+        self._given_up = list(state.get("given_up", ()))
         self._last, self._rows = dict(state["last"]), dict(state["rows"])
         self._columns = {
             name: array(kind, state["columns"][name].numpy().tobytes()) for name, kind in self._types.items()

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .optim import Arrival, AsyncOptimizer
 from .optim.checks import whole_number
+from .optim.kernels import is_finite
 from .policy import Async, Policy, Ticket
 from .record import Record
 from .seeds import sample_seeds
@@ -35,7 +36,7 @@ class Outcome:
         status: ``"applied"``, ``"zero"`` (it counted but weighed nothing), ``"dropped"`` or ``"held"``.
         arrival: Which arrival it was.
         delay: Updates since the iterate it started from.
-        finite: False if it was counted as zero because of a NaN or an infinity.
+        finite: False if it was counted as zero because of a NaN or an infinity, or because nobody could compute it.
         cancelled: Jobs that the policy has called off because of it.
 
     Examples:
@@ -62,6 +63,8 @@ class Server:
         seed: With the number of a ticket it decides the sample.
         groups: Names of the groups, for the trace.
         clock: ``"none"``, ``"virtual"`` or ``"real"``: what the ``at`` of `issue` and `receive` is.
+        slots: Makes room for what one more ticket in flight has to evaluate, as `point` returns it; an engine hands out
+            memory that its workers see. Called once for every ticket that is in flight at a time.
 
     Examples:
         >>> import latecomer as lc
@@ -86,6 +89,7 @@ class Server:
         seed: int = 0,
         groups: Sequence[str] = ("all",),
         clock: str = "none",
+        slots: Callable[[], Slot] | None = None,
     ) -> None:
         if not isinstance(optimizer, AsyncOptimizer):
             raise TypeError(f"Invalid optimizer: {type(optimizer).__name__} (expected one of latecomer.optim)")
@@ -97,6 +101,7 @@ class Server:
         self.seed = whole_number("seed", seed)
         self.arrivals = 0
         self.non_finite = 0
+        self._make_slot = slots or self._new_slot
         self._params: list[Tensor] = [p for group in optimizer.param_groups for p in group["params"]]
         count = whole_number("workers", workers, least=1)
         self._busy: dict[int, int | None] = dict.fromkeys(range(count))  # seat -> number of its ticket
@@ -123,6 +128,16 @@ class Server:
     def in_flight(self) -> list[Ticket]:
         """Tickets handed out and not yet returned, oldest first."""
         return list(self._flying.values())
+
+    @property
+    def lost(self) -> int:
+        """How many tickets wait to be issued again."""
+        return len(self._lost)
+
+    @property
+    def now(self) -> float:
+        """What the clock showed last; minus infinity if nobody has said so yet."""
+        return self._now
 
     def find(self, number: int) -> Ticket | None:
         """Return the ticket of this number if a worker has it now."""
@@ -176,7 +191,7 @@ class Server:
             zero = worker in self._joined
             self._joined.discard(worker)
             ticket = Ticket(number, worker, self.optimizer.version, self.arrivals, self._sample(number), zero)
-            slot = self._free.pop() if self._free else self._new_slot()
+            slot = self._free.pop() if self._free else self._make_slot()
             self.optimizer.query(slot, worker)
             self._slots[number], self._flying[number] = slot, ticket
         self._busy[worker] = number
@@ -269,11 +284,11 @@ class Server:
         wanted = not ticket.zero and (action in ("hold", "flush") or (action == "apply" and opt.needs(arrival)))
         tensors: list[Tensor] | None = None
         try:
-            if wanted:
+            if wanted and contribution is not _nothing:
                 tensors = self._checked(contribution() if callable(contribution) else contribution)
                 if finite is None:
-                    finite = all(_is_finite(tensor) for tensor in tensors)
-            broken = finite is False
+                    finite = all(is_finite(tensor) for tensor in tensors)
+            broken = tensors is not None and finite is False
             status = self._carry_out(action, verdict.weight, arrival, None if broken else tensors)
         except BaseException:
             self.policy.state = undo
@@ -281,6 +296,8 @@ class Server:
         self.arrivals += 1
         self.non_finite += broken
         self._now = self._now if math.isnan(at) else at
+        if contribution is _nothing:
+            self._record.gave_up(ticket)
         self._record.arrived(ticket, status, self.arrivals, opt.t if opt.version > version else 0, group, at)
         self._forget(ticket)
         cancelled: tuple[Ticket, ...] = ()
@@ -288,7 +305,11 @@ class Server:
             cancelled = tuple(self.policy.cancel(self.in_flight, opt.version))
             for stale in cancelled:
                 self.cancel(stale)
-        return Outcome(status, self.arrivals, delay, not broken, cancelled)
+        return Outcome(status, self.arrivals, delay, not broken and contribution is not _nothing, cancelled)
+
+    def give_up(self, ticket: Ticket, *, group: int = 0, at: float = math.nan) -> Outcome:
+        """Count a ticket that nobody could compute as an arrival of weight zero; the trace lists it."""
+        return self.receive(ticket, _nothing, group=group, at=at)
 
     def _checked_group(self, group: int) -> int:
         if not 0 <= whole_number("group", group) < len(self._record.groups):
@@ -397,15 +418,18 @@ class Server:
         self.arrivals, self.non_finite, self._now = arrivals, non_finite, now
         self._busy, self._joined = dict(state["busy"]), set(state["joined"])
         self._flying = {values[0]: Ticket(*values) for values in state["flying"]}
-        self._lost, self._free = list(state["lost"]), []
-        self._slots = {
-            number: [[tensor.clone() for tensor in point] for point in slot] for number, slot in state["slots"].items()
-        }
+        self._lost = list(state["lost"])
+        self._free += self._slots.values()
+        slots = {n: [[tensor.clone() for tensor in point] for point in slot] for n, slot in state["slots"].items()}
+        self._slots = {n: self._free.pop() if self._free else self._make_slot() for n in slots}
+        for number, slot in slots.items():
+            for point, saved_point in zip(self._slots[number], slot, strict=True):
+                torch._foreach_copy_(point, saved_point)
         held = state["held"]
         self._held = None if held is None else ([tensor.clone() for tensor in held[0]], held[1])
         self._record.load_state_dict(state["record"])
 
 
-def _is_finite(tensor: Tensor) -> bool:
-    # A sum is one pass without a temporary; only where it is not finite does it take a closer look.
-    return math.isfinite(tensor.sum().item()) or bool(torch.isfinite(tensor).all())
+def _nothing() -> Contribution:
+    """Stand for the contribution of a ticket that is given up; never called."""
+    return ()

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from .files import atomic
 from .flat import FlatModule
+from .job import Contributor, counts, evaluated
 from .optim import METHODS
 from .optim.checks import whole_number
 from .policy import Async, Policy, Ticket
@@ -29,7 +29,7 @@ from .replay import Replay
 from .server import Server
 from .trace import Trace
 
-__all__ = ["Run", "simulate"]
+__all__ = ["PATIENCE", "Run", "interrupts_between_arrivals", "simulate"]
 
 PATIENCE = 100
 """How many non-finite contributions in a row end a run."""
@@ -84,6 +84,7 @@ class _Simulation:
     options: dict[str, Any]
     seed: int
     policy: Policy
+    schedule: Callable[[Any], Any] | None = None
     rows: list[dict[str, Any]] = field(default_factory=list)
     t: int = 0
     diverged_at: int | None = None
@@ -101,23 +102,30 @@ class _Simulation:
             groups=header.groups,
             clock=header.clock,
         )
-        self.grads = [torch.zeros_like(self.flat.x, requires_grad=False) for _ in range(self.optimizer.points)]
+        self.compute = Contributor(self.problem, self.flat, self.optimizer.points)
+        self.gradient = torch.zeros_like(self.flat.x, requires_grad=False)
         self.replay = Replay(self.server, self.trace)
-        self.has_buffers = next(self.flat.module.buffers(), None) is not None
+        self.given_up = frozenset(header.given_up)
+        self.scheduler = None if self.schedule is None else self.schedule(self.optimizer)
 
     def advance(self) -> None:
         """Do what happened before the next arrival, and receive it."""
         ticket = self.replay.next()
         group, at = self._of_arrival("group"), self._of_arrival("end")
-        before = [buffer.clone() for buffer in self.flat.module.buffers()] if self.has_buffers else []
-        outcome = self.server.receive(ticket, lambda: self._contribution(ticket, group), group=group, at=at)
+        updates = self.optimizer.t
+        if ticket.number in self.given_up:
+            outcome = self.server.give_up(ticket, group=group, at=at)
+        else:
+            outcome = self.server.receive(ticket, lambda: self._contribution(ticket, group), group=group, at=at)
         self.t += 1
+        if self.scheduler is not None and self.optimizer.t > updates:
+            self.scheduler.step()
+        if counts(ticket, outcome):
+            self.compute.statistics.merge()
         if outcome.status == "applied":
             self.bad_in_a_row = 0
         elif not outcome.finite:
             self.bad_in_a_row += 1
-            for buffer, value in zip(self.flat.module.buffers(), before, strict=True):
-                buffer.copy_(value)  # what weighs nothing leaves no trace in running averages either
             if self.bad_in_a_row >= PATIENCE or not bool(torch.isfinite(self.flat.x).all()):
                 self.diverged_at = self.t
 
@@ -127,25 +135,14 @@ class _Simulation:
 
     def _contribution(self, ticket: Ticket, group: int) -> Tensor:
         """Compute the gradient now, at the point that was stored when the ticket went out."""
-        batch = self.problem.batch(ticket.sample, group)
-        for point, out in zip(self.server.point(ticket), self.grads, strict=True):
-            # Dropout and the like: fixed by the ticket, and the same at both points.
-            torch.default_generator.manual_seed(ticket.sample >> 1)
-            if not self.problem.gradient(point[0], batch, out):
-                self.flat.gradient(point[0], lambda module: self.problem.loss(module, batch), out)
-        if len(self.grads) == 1:
-            return self.grads[0]
-        combined = self.optimizer.contribution([self.grads[0]], [self.grads[1]], ticket.version)[0]
-        assert combined is not None  # noqa: S101 - there was a gradient
-        return combined
+        points = [point[0] for point in self.server.point(ticket)]
+        what = (ticket.number, ticket.sample, group, ticket.version)
+        self.compute(points, self.gradient, *what, *self.optimizer.coefficients(ticket.version))
+        return self.gradient
 
     def evaluate(self) -> None:
         """Add a row to the history."""
-        module = self.flat.at(self.flat.x)
-        module.eval()
-        with torch.no_grad():
-            metrics = _checked_metrics(self.problem.evaluate(module))
-        module.train()
+        metrics = evaluated(self.problem, self.flat.at(self.flat.x))
         time = None
         if self.trace.header.clock != "none":
             time = self.trace.columns["end"][self.trace.rows[self.t - 1]].item() if self.t else 0.0
@@ -158,6 +155,8 @@ class _Simulation:
         """Say which run this is, so that a checkpoint of another one is not taken for it."""
         options = {name: _named(value) for name, value in sorted(self.options.items())}
         values = [repr(self.problem), self.method, options, self.seed, self.trace.digest, repr(self.policy)]
+        if self.schedule is not None:
+            values.append(_named(self.schedule))
         return json.dumps(values)
 
     def save(self, path: Path) -> None:
@@ -171,6 +170,8 @@ class _Simulation:
             "buffers": dict(self.flat.module.named_buffers()),
             "server": self.server.state_dict(),
         }
+        if self.scheduler is not None:
+            state["scheduler"] = self.scheduler.state_dict()
         with atomic(path) as temporary, temporary.open("wb") as file:
             torch.save(state, file)
             file.flush()
@@ -187,6 +188,8 @@ class _Simulation:
             raise ValueError(f"{path} is the checkpoint of another run: choose another path, or remove it")
         self.server.load_state_dict(state["server"])
         self.replay = Replay(self.server, self.trace)
+        if self.scheduler is not None:
+            self.scheduler.load_state_dict(state["scheduler"])
         self.t, self.rows = state["t"], state["rows"]
         self.diverged_at, self.bad_in_a_row = state["diverged_at"], state["bad_in_a_row"]
         for name, buffer in self.flat.module.named_buffers():
@@ -221,6 +224,7 @@ def simulate(
     checkpoint_every: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     watch: Callable[[Server], None] | None = None,
+    schedule: Callable[[Any], Any] | None = None,
     **options: Any,
 ) -> Run:
     """Train a method on a problem along a schedule.
@@ -240,6 +244,8 @@ def simulate(
         checkpoint_every: Save after so many arrivals; at every evaluation by default. An interrupt saves too.
         progress: Called with the arrivals so far and their total, at every evaluation.
         watch: Called with the server after every arrival; it may look, and must not touch.
+        schedule: Makes a torch learning-rate scheduler out of the optimizer, for example
+            ``lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 100)``; it steps with every update.
         **options: Hyper-parameters of the method: lr, beta, ...
 
     Examples:
@@ -251,7 +257,7 @@ def simulate(
     """
     if method not in METHODS:
         raise ValueError(f"Unknown method {method!r} (expected one of {', '.join(METHODS)})")
-    _check_arguments(problem, trace, policy, progress, watch)
+    _check_arguments(problem, trace, policy, progress, watch, schedule)
     policy = copy.deepcopy(policy) if policy is not None else Async()  # its counters belong to one run
     if trace.header.policy != policy.name:
         raise ValueError(f"The trace was made with policy {trace.header.policy!r}, not {policy.name!r}: pass that one")
@@ -264,12 +270,12 @@ def simulate(
     if path is not None and (not path.name or path.is_dir()):
         raise ValueError(f"Invalid checkpoint: {str(checkpoint)!r} is a folder (expected the path of a file)")
 
-    run = _Simulation(problem, method, trace, options, whole_number("seed", seed), policy)
+    run = _Simulation(problem, method, trace, options, whole_number("seed", seed), policy, schedule)
     if path is not None and path.exists():
         run.restore(path)
     else:
         run.evaluate()
-    with _interrupts_between_arrivals() as interrupted, torch.random.fork_rng(devices=[]):
+    with interrupts_between_arrivals() as interrupted, torch.random.fork_rng(devices=[]):
         while run.t < steps and run.diverged_at is None:
             run.advance()
             if watch is not None:
@@ -295,17 +301,8 @@ def _check_arguments(problem: Any, trace: Any, policy: Any, *callables: Any) -> 
         raise TypeError(f"Invalid policy: {policy!r} (expected an instance of latecomer.policy.Policy)")
     for function in callables:
         if function is not None and not callable(function):
-            raise TypeError(f"progress and watch must be functions, got {function!r}")
+            raise TypeError(f"progress, watch and schedule must be functions, got {function!r}")
     whole_number("the problem's number of groups", problem.groups, least=1)
-
-
-def _checked_metrics(metrics: Any) -> dict[str, float]:
-    if not isinstance(metrics, Mapping) or not all(isinstance(value, Real) for value in metrics.values()):
-        raise TypeError(f"A problem's evaluate must return names and numbers, got {metrics!r}")
-    taken = {"update", "time"} & metrics.keys()
-    if taken:
-        raise ValueError(f"A problem's evaluate may not call a metric {taken.pop()!r}: the history has that column")
-    return {str(name): float(value) for name, value in metrics.items()}
 
 
 def _named(value: Any) -> str:
@@ -315,8 +312,15 @@ def _named(value: Any) -> str:
 
 
 @contextmanager
-def _interrupts_between_arrivals() -> Iterator[list[int]]:
-    """Collect Ctrl-C in a list, so that it never falls into the middle of an update."""
+def interrupts_between_arrivals() -> Iterator[list[int]]:
+    """Collect Ctrl-C in a list, so that it never falls into the middle of an update.
+
+    Examples:
+        >>> with interrupts_between_arrivals() as interrupted:
+        ...     signal.raise_signal(signal.SIGINT)
+        ...     len(interrupted)
+        1
+    """
     caught: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield caught

@@ -127,11 +127,8 @@ class OrderedMu2Anytime(TwoPointOptimizer):
         first = self.param_groups[0]
         group["weight_sum"] = first.get("weight_sum", 0.0)  # a_{1:t+1} once t arrivals are counted
 
-    def _combine(self, group: Group, g: list[Tensor], g_prev: list[Tensor], version: int) -> list[Tensor]:
-        s = torch._foreach_mul(g, self.weight(version))
-        if version > 1:
-            torch._foreach_add_(s, g_prev, alpha=-self.weight(version - 1))
-        return list(s)
+    def _coefficients(self, group: Group, version: int) -> tuple[float, float]:
+        return self.weight(version), -self.weight(version - 1)
 
     def _apply(self, work: Work, arrival: Arrival) -> None:
         t = arrival.t

@@ -398,6 +398,16 @@ class AsyncOptimizer(Optimizer):
             raise ValueError(f"{type(self).__name__} evaluates one point: call it without previous_grads")
         return grads
 
+    def coefficients(self, version: int) -> tuple[float, float]:
+        """Return what a worker multiplies its gradients by: at the iterate ``version``, and at the one before.
+
+        Examples:
+            >>> import latecomer as lc
+            >>> lc.optim.AsyncSGD([torch.nn.Parameter(torch.ones(2))], lr=1.0).coefficients(version=1)
+            (1.0, 0.0)
+        """
+        return 1.0, 0.0
+
     # ---- torch.optim.Optimizer --------------------------------------------------------------------------------
 
     def add_param_group(self, param_group: Group) -> None:

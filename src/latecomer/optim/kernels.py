@@ -7,11 +7,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.utils._foreach_utils import _get_fused_kernels_supported_devices
 
-__all__ = ["accumulate_and_descend", "descend", "shrink"]
+__all__ = ["accumulate_and_descend", "combine", "descend", "is_finite", "shrink"]
 
 _FUSED_DEVICES = frozenset(_get_fused_kernels_supported_devices())
 # On the CPU torch's fused SGD leaves whole vectors of 16-bit parameters untouched and fills their buffers with
@@ -122,3 +124,28 @@ def shrink(xs: list[Tensor], rate: float) -> None:
     """
     if rate:
         torch._foreach_mul_(xs, 1.0 - rate)
+
+
+def combine(g: Tensor, g_prev: Tensor, here: float, before: float) -> Tensor:
+    """Make ``g`` the combination ``here·g + before·g_prev`` in place, and return it.
+
+    Examples:
+        >>> combine(torch.ones(2), torch.full((2,), 4.0), 2.0, -0.25)
+        tensor([1., 1.])
+    """
+    # With g_prev = g, at version 1, the second term must see g before it is multiplied.
+    if here != 1.0:
+        g_prev = g_prev.clone() if g_prev is g else g_prev
+        g.mul_(here)
+    return g.add_(g_prev, alpha=before) if before else g
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether a tensor is free of NaN and infinities.
+
+    Examples:
+        >>> is_finite(torch.ones(2)), is_finite(torch.tensor([1.0, math.nan]))
+        (True, False)
+    """
+    # A sum is one pass without a temporary; only where it is not finite does it take a closer look.
+    return math.isfinite(tensor.sum().item()) or bool(torch.isfinite(tensor).all())

@@ -73,11 +73,11 @@ class Mu2SGD(VersionIndexed, TwoPointOptimizer):
         options = {"beta": beta, "gamma": gamma}
         super().__init__(params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
 
-    def _combine(self, group: Group, g: list[Tensor], g_prev: list[Tensor], version: int) -> list[Tensor]:
+    def _coefficients(self, group: Group, version: int) -> tuple[float, float]:
         # A version that no arrival has reached yet, or a group that has only just joined: the beta in force now.
         known = group["runs"] and version <= group["t"]
         beta = beta_at(group["runs"], version) if known else float(group["beta"])
-        return list(torch._foreach_add(g, g_prev, alpha=beta - 1.0))
+        return 1.0, beta - 1.0
 
     def _weight(self, group: Group, arrival: Arrival) -> float:
         """Return the coefficient of what arrived."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .base import Arrival, AsyncOptimizer, Grads, Group, Work
+from .kernels import combine
 
 __all__ = ["TwoPointOptimizer"]
 
@@ -62,16 +63,29 @@ class TwoPointOptimizer(AsyncOptimizer):
             indices = [i for i in range(start, start + len(group["params"])) if grads[i] is not None]
             start += len(group["params"])
             if indices:
-                g = [grads[i] for i in indices]
-                before = g if version == 1 or previous_grads is None else [previous_grads[i] for i in indices]
-                with torch.no_grad():
-                    combined = self._combine(group, g, before, version)  # type: ignore[arg-type]
-                for i, c in zip(indices, combined, strict=True):
-                    result[i] = c
+                here, before = self._coefficients(group, version)
+                for i in indices:
+                    g = grads[i]
+                    previous = g if version == 1 or previous_grads is None else previous_grads[i]
+                    with torch.no_grad():
+                        result[i] = combine(g.clone(), previous, here, before)  # type: ignore[union-attr, arg-type]
         return result
 
-    def _combine(self, group: Group, g: list[Tensor], g_prev: list[Tensor], version: int) -> list[Tensor]:
-        raise TypeError(f"{type(self).__name__} has no rule: subclass TwoPointOptimizer and define _combine")
+    def coefficients(self, version: int) -> tuple[float, float]:
+        """Return what `contribution` multiplies the gradients of this version by: at its iterate, at the one before.
+
+        A server sends them along with a ticket, so that a worker needs no optimizer. They are those of the first param
+        group; where groups differ, call `contribution` itself.
+
+        Examples:
+            >>> import latecomer as lc
+            >>> lc.optim.Mu2SGD([torch.nn.Parameter(torch.ones(2))], lr=1.0, beta=0.25).coefficients(version=2)
+            (1.0, -0.75)
+        """
+        return self._coefficients(self.param_groups[0], version)
+
+    def _coefficients(self, group: Group, version: int) -> tuple[float, float]:
+        raise TypeError(f"{type(self).__name__} has no rule: subclass TwoPointOptimizer and define _coefficients")
 
     def _matching(self, grads: Grads, previous_grads: Grads | None) -> Grads:
         """Check that there is a second gradient for every first one, of the same shape."""

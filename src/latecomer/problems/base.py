@@ -9,6 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ..delays.base import groups_from
+from ..seeds import uniforms
+
 __all__ = ["Problem", "scores"]
 
 
@@ -57,6 +60,23 @@ class Problem(ABC):
     @abstractmethod
     def batch(self, sample: int, group: int) -> Any:
         """Return the batch that belongs to this seed and group."""
+
+    def batch_of(self, number: int, sample: int, group: int) -> Any:
+        """Return the batch of the ticket of this number; `batch` of its seed and group by default.
+
+        For data that is drawn without replacement: the number says where in which epoch the ticket stands.
+        """
+        return self.batch(sample, group)
+
+    def group_of(self, number: int, sample: int) -> int:
+        """Return the group of a ticket where no schedule says so: drawn by the shares, as the delay models draw it."""
+        if self.groups == 1:
+            return 0
+        u = uniforms(np.array([sample], dtype=np.uint64))
+        return int(groups_from(u, self.shares or (1.0 / self.groups,) * self.groups)[0])
+
+    def clip(self, gradient: Tensor) -> None:  # noqa: B027 - most problems have no use for it
+        """Change a gradient in place before it is sent; nothing by default."""
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Any) -> Tensor:

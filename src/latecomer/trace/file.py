@@ -45,7 +45,10 @@ def write(header: Header, columns: Mapping[str, NDArray[Any]], path: Path) -> Pa
 
 def checksum(header: Header, columns: Mapping[str, NDArray[Any]]) -> str:
     """Return a fingerprint of everything in the file."""
-    sha = hashlib.sha256(json.dumps(asdict(header)).encode())
+    values = asdict(header)
+    if not header.given_up:  # files from before there was such a list have the same checksum
+        del values["given_up"]
+    sha = hashlib.sha256(json.dumps(values).encode())
     for name in COLUMNS:
         sha.update(columns[name].tobytes())
     return sha.hexdigest()
@@ -90,7 +93,9 @@ def _header(metadata: Mapping[bytes, bytes] | None, path: Path) -> tuple[Header,
             raise TraceError(f"{path} has trace schema {schema!r}; this version of Latecomer reads {SCHEMA_VERSION}")
         stated = str(values.pop("checksum"))
         joined, left = (tuple((at, seat) for at, seat in values[name]) for name in ("joined", "left"))
-        header = Header(**{**values, "groups": tuple(values["groups"]), "joined": joined, "left": left})
+        given_up = tuple(values.get("given_up", ()))
+        tuples = {"groups": tuple(values["groups"]), "joined": joined, "left": left, "given_up": given_up}
+        header = Header(**{**values, **tuples})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         if isinstance(error, TraceError):
             raise
@@ -105,6 +110,7 @@ def _header(metadata: Mapping[bytes, bytes] | None, path: Path) -> tuple[Header,
         "strict": isinstance(header.strict, bool),
         "joined": all(type(number) is int for event in header.joined for number in event),
         "left": all(type(number) is int for event in header.left for number in event),
+        "given_up": all(type(number) is int for number in header.given_up),
         "versions": isinstance(header.versions, dict),
     }
     bad = [name for name, fine in fits.items() if not fine]

@@ -53,6 +53,7 @@ class Header:
             left or paused during the run, or tickets were lost or called off.
         joined: Who took a seat during the run: arrivals counted by then, and the seat.
         left: Who gave one up, in the same way.
+        given_up: Tickets that nobody could compute: they arrived with weight zero under any method.
         versions: Versions of what made it.
 
     Examples:
@@ -70,3 +71,4 @@ class Header:
     joined: tuple[tuple[int, int], ...] = ()
     left: tuple[tuple[int, int], ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    given_up: tuple[int, ...] = ()

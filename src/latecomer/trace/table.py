@@ -165,13 +165,18 @@ class Trace:
             tuple(event for event in who if event[0] < steps) for who in (self.header.joined, self.header.left)
         )
         workers = self.header.workers - len(self.header.joined) + len(joined)
-        return Trace(replace(self.header, workers=workers, joined=joined, left=left), columns)
+        arrived = set(columns["ticket"][columns["arrival"] > 0].tolist())
+        given_up = tuple(number for number in self.header.given_up if number in arrived)
+        header = replace(self.header, workers=workers, joined=joined, left=left, given_up=given_up)
+        return Trace(header, columns)
 
     @cached_property
     def digest(self) -> str:
         """Fingerprint of schedule and samples: equal for traces that give equal runs."""
         h = self.header
         sha = hashlib.sha256(f"{h.policy} {h.workers} {h.joined} {h.left}".encode())
+        if h.given_up:
+            sha.update(f"{h.given_up}".encode())
         for name in sorted(COLUMNS.keys() - {"start", "end"}):
             sha.update(self.columns[name].tobytes())
         return sha.hexdigest()

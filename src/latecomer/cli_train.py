@@ -1,0 +1,180 @@
+"""``latecomer train`` and ``latecomer replay``: real workers on a user's own task, and recorded runs again."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from .cli_words import pairs
+from .files import writable, writable_file
+
+__all__ = ["ReplayCommand", "Train", "load_task"]
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a task of your own with workers that never wait for each other.
+
+    Example: latecomer train path/to/script.py:task --workers 4 --method catch-up --set lr=0.05 --steps 2000
+
+    Examples:
+        >>> Train("script.py:task").workers
+        2
+    """
+
+    task: tyro.conf.Positional[str]
+    """A Python file and the name of a Task in it, or of a function that returns one."""
+    method: str = "ordered-momentum"
+    """Name of the method."""
+    set: tuple[str, ...] = ("lr=0.02",)
+    """Hyper-parameters of the method, as name=value."""
+    workers: int = 2
+    """Number of worker processes."""
+    steps: int = 1000
+    """Contributions to count."""
+    evaluate_every: int | None = None
+    """Contributions between evaluations; a tenth of the run if left out."""
+    checkpoint: Path | None = None
+    """Folder of checkpoints; the run goes on from the newest one in it."""
+    checkpoint_every: int | None = None
+    """Contributions between checkpoints."""
+    record: Path | None = None
+    """File for the trace, for latecomer replay."""
+    tensorboard: Path | None = None
+    """Folder for TensorBoard."""
+    sync: bool = False
+    """Wait for all workers before every update, for comparison."""
+    timeout: float | None = None
+    """Seconds after which a job counts as hung."""
+    seed: int = 0
+    """Draws the samples."""
+
+    def run(self, console: Console) -> None:
+        """Train, print, say what was written."""
+        task = load_task(self.task)
+        if self.record is not None:
+            writable_file(self.record)
+        if self.checkpoint is not None:
+            writable(self.checkpoint)
+        from .training import fit
+
+        result = fit(
+            task,
+            optimizer=self.method,
+            workers=self.workers,
+            steps=self.steps,
+            evaluate_every=self.evaluate_every,
+            checkpoint=self.checkpoint,
+            checkpoint_every=self.checkpoint_every,
+            record=self.record,
+            tensorboard=self.tensorboard,
+            sync=self.sync,
+            timeout=self.timeout,
+            seed=self.seed,
+            progress=console,
+            **pairs(self.set),
+        )
+        table = Table(*result.history.columns, title=f"{self.method} on {self.task}, {self.workers} workers")
+        for row in result.history.iter_rows():
+            table.add_row(*("" if v is None else f"{v:,}" if isinstance(v, int) else f"{v:.4g}" for v in row))
+        console.print(table)
+        rate = len(result.trace) / max(result.seconds, 1e-9)
+        console.print(
+            f"{len(result.trace):,} contributions in {result.seconds:.1f} s ({rate:,.0f} a second), mean delay "
+            f"{result.trace.delay.mean():.2f}; {result.deaths} deaths, {result.failures} failures, {result.reissued} "
+            f"issued again, {len(result.given_up or ())} given up, {result.non_finite} not finite",
+            soft_wrap=True,
+            highlight=False,
+        )
+        if result.diverged_at is not None:
+            console.print(f"It diverged at arrival {result.diverged_at:,}.")
+        if self.checkpoint is not None:
+            console.print(f"Checkpoints in {self.checkpoint}", soft_wrap=True)
+        if self.record is not None:
+            console.print(f"Trace written to {self.record}", soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class ReplayCommand:
+    """Replay a recorded run: the same bits, or another method on exactly the same schedule.
+
+    Example: latecomer replay run.parquet --task path/to/script.py:task --method catch-up
+    """
+
+    record: tyro.conf.Positional[Path]
+    """The trace that train or fit recorded."""
+    task: str | None = None
+    """The task of the run: a Python file and a name in it."""
+    problem: str | None = None
+    """Or the name of a problem of the library."""
+    problem_set: tuple[str, ...] = ()
+    """Arguments of the problem, as name=value."""
+    method: str | None = None
+    """Another method than the recorded one."""
+    set: tuple[str, ...] = ()
+    """Hyper-parameters that differ from the recorded ones, as name=value."""
+
+    def run(self, console: Console) -> None:
+        """Replay, print the verdict."""
+        if (self.task is None) == (self.problem is None):
+            raise ValueError("say what was trained: --task script.py:task, or --problem with a name, one of the two")
+        problem: Any
+        if self.task is not None:
+            problem = load_task(self.task)
+        else:
+            from .problems import PROBLEMS
+
+            if self.problem not in PROBLEMS:
+                raise ValueError(f"Unknown problem {self.problem!r} (expected one of {', '.join(PROBLEMS)})")
+            problem = PROBLEMS[self.problem](**pairs(self.problem_set))
+        from .training import replay
+
+        with console.status("replaying ..."):
+            found = replay(self.record, problem, method=self.method, **pairs(self.set))
+        console.print(found.verdict, soft_wrap=True, highlight=False)
+        final = {name: value for name, value in found.run.final.items() if isinstance(value, (int, float))}
+        console.print(", ".join(f"{k} {v:,.6g}" for k, v in final.items()), soft_wrap=True, highlight=False)
+
+
+def load_task(words: str) -> Any:
+    """Import ``path/to/script.py:name`` and return the task; a function is called.
+
+    Examples:
+        >>> load_task("nowhere.py:task")
+        Traceback (most recent call last):
+        ValueError: There is no file 'nowhere.py' to take a task from
+    """
+    from .problems import Problem
+
+    file, colon, name = words.rpartition(":")
+    if not colon or not file.endswith(".py") or not name.isidentifier():
+        raise ValueError(f"Invalid task {words!r} (expected a Python file and a name in it: path/to/script.py:task)")
+    path = Path(file)
+    if not path.is_file():
+        raise ValueError(f"There is no file {file!r} to take a task from")
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:  # worker processes get the same path, and import the file by the same name
+        sys.path.insert(0, folder)
+    try:
+        module = importlib.import_module(path.stem)
+    except Exception as error:
+        raise ValueError(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
+    if Path(getattr(module, "__file__", None) or "").resolve() != path.resolve():
+        raise ValueError(f"{file} has the name of another module, {module.__name__!r}: rename it")
+    if not hasattr(module, name):
+        raise ValueError(f"{file} has no {name!r}")
+    task = getattr(module, name)
+    if not isinstance(task, Problem):
+        task = task() if callable(task) else task
+    if not isinstance(task, Problem):
+        raise TypeError(
+            f"{words} is a {type(task).__name__} (expected a latecomer.Task, or a function that returns one)"
+        )
+    return task

@@ -1,0 +1,139 @@
+"""What every worker is sent once: pickled, with large arrays beside it in memory that all of them share."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .shared import Block, allocate
+
+__all__ = ["Payload"]
+
+_LARGE = 1 << 14
+_LINE = 64
+_CURE = (
+    "define it at the top level of a .py file that can be imported (a script is one, with the call to fit under "
+    "`if __name__ == '__main__':`), or pass engine='inline' to stay in this process"
+)
+
+
+class Payload:
+    """A pickled object in shared memory, to be unpickled in any number of processes.
+
+    Large tensors and arrays are not copied per process: each sees the same pages until it writes to one.
+
+    Args:
+        thing: What to send.
+
+    Examples:
+        >>> payload = Payload({"data": torch.arange(100_000)})
+        >>> int(payload.load()["data"].sum())
+        4999950000
+        >>> payload.close()
+        >>> Payload(lambda x: x)
+        Traceback (most recent call last):
+        TypeError: A lambda cannot be sent to a worker process: define it at the top level of a .py file that can be
+        imported (a script is one, with the call to fit under `if __name__ == '__main__':`), or pass engine='inline' to
+        stay in this process
+    """
+
+    def __init__(self, thing: Any) -> None:
+        buffer = io.BytesIO()
+        pickler = _Pickler(buffer)
+        try:
+            pickler.dump(thing)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            if isinstance(error, _UnsendableError):
+                raise TypeError(str(error)) from None
+            raise TypeError(f"This task cannot be sent to a worker process ({error}): {_CURE}") from None
+        self._start, self._length = pickler.size, buffer.getbuffer().nbytes
+        self.block: Block = allocate(self._start + self._length)
+        memory = self.block.map()
+        for offset, array in pickler.beside:
+            data = array.reshape(-1).view(np.uint8).data
+            memory[offset : offset + len(data)] = data
+        memory[self._start :] = buffer.getbuffer()
+
+    def load(self) -> Any:
+        """Unpickle it."""
+        memory = self.block.map(private=True)
+        return _Unpickler(memory, memory[self._start : self._start + self._length]).load()
+
+    def close(self) -> None:
+        """Let go of the memory; who has loaded it keeps it."""
+        self.block.close()
+
+
+class _UnsendableError(TypeError):
+    """Something that no other process can import."""
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, protocol=5)
+        self.size = 0
+        self.beside: list[tuple[int, np.ndarray[Any, Any]]] = []
+        self._seen: dict[int, tuple[Any, ...]] = {}
+        self._kept: list[Any] = []  # as long as they live their ids are theirs: a parameter's data is a new object
+
+    def persistent_id(self, obj: Any) -> Any:
+        if isinstance(obj, (type, FunctionType)):
+            _check_importable(obj)
+            return None
+        array: Any = None
+        if type(obj) is Tensor and obj.device.type == "cpu" and obj.layout is torch.strided:
+            plain = obj.is_contiguous() and not obj.requires_grad and not obj.is_conj() and not obj.is_quantized
+            if plain and obj.nbytes >= _LARGE:
+                array = obj.view(torch.uint8).numpy() if obj.dim() else None
+                name = str(obj.dtype).removeprefix("torch.")
+        elif type(obj) is np.ndarray and obj.flags.c_contiguous and not obj.dtype.hasobject and obj.nbytes >= _LARGE:
+            array, name = obj, obj.dtype.str
+        if array is None:
+            return None
+        if id(obj) not in self._seen:
+            kind = "tensor" if isinstance(obj, Tensor) else "array"
+            self._seen[id(obj)] = kind, self.size, name, tuple(obj.shape)
+            self._kept.append(obj)
+            self.beside.append((self.size, array))
+            self.size += -(-obj.nbytes // _LINE) * _LINE
+        return self._seen[id(obj)]
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, memory: Any, data: bytes) -> None:
+        super().__init__(io.BytesIO(data))
+        self._memory = memory
+        self._made: dict[int, Any] = {}
+
+    def persistent_load(self, pid: Any) -> Any:
+        kind, offset, name, shape = pid
+        if offset not in self._made:
+            count = int(np.prod(shape))
+            if kind == "tensor":
+                flat = torch.frombuffer(self._memory, dtype=getattr(torch, name), count=count, offset=offset)
+                self._made[offset] = flat.view(shape)
+            else:
+                array = np.frombuffer(self._memory, dtype=np.dtype(name), count=count, offset=offset)
+                self._made[offset] = array.reshape(shape)
+        return self._made[offset]
+
+
+def _check_importable(thing: Any) -> None:
+    """Refuse what a worker could not find by name, and say what to do instead."""
+    name = thing.__qualname__
+    kind = "class" if isinstance(thing, type) else "function"
+    if "<lambda>" in name:
+        raise _UnsendableError(f"A lambda cannot be sent to a worker process: {_CURE}")
+    if "<locals>" in name:
+        raise _UnsendableError(f"The {kind} {name!r} cannot be sent to a worker process, it is inside another: {_CURE}")
+    if thing.__module__ == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
+        raise _UnsendableError(
+            f"The {kind} {name!r} cannot be sent to a worker process, it lives in a notebook or a console: {_CURE}"
+        )

@@ -1,0 +1,107 @@
+"""Memory that processes share and that has no name: gone when the last of them is, however that one ends."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from multiprocessing import reduction
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .base import Slot, WorkerSpec
+
+__all__ = ["Block", "allocate", "slots_of"]
+
+_LINE = 64  # torch aligns its own tensors to this; with the same alignment kernels give the same bits
+
+
+class Block:
+    """An anonymous file in memory that can be handed to a child process, and mapped in both.
+
+    Args:
+        fd: Its descriptor.
+        size: Its length in bytes.
+
+    Examples:
+        >>> block = allocate(16)
+        >>> block.map()[:3] = b"abc"
+        >>> bytes(block.map()[:3])
+        b'abc'
+        >>> block.close()
+    """
+
+    def __init__(self, fd: int, size: int) -> None:
+        self.fd, self.size = fd, size
+
+    def map(self, private: bool = False) -> mmap.mmap:
+        """Map it: shared by default, else what is written stays in this process."""
+        return mmap.mmap(self.fd, self.size, access=mmap.ACCESS_COPY if private else mmap.ACCESS_WRITE)
+
+    def close(self) -> None:
+        """Let go of the descriptor; mappings stay."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def __reduce__(self) -> Any:
+        return _rebuilt, (reduction.DupFd(self.fd), self.size)
+
+
+def _rebuilt(descriptor: Any, size: int) -> Block:
+    return Block(descriptor.detach(), size)
+
+
+def allocate(size: int) -> Block:
+    """Make a block of zeros.
+
+    Examples:
+        >>> allocate(100).size
+        100
+    """
+    size = max(size, 1)
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("latecomer", os.MFD_CLOEXEC)
+    else:  # a file without a name does the same
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    os.ftruncate(fd, size)
+    return Block(fd, size)
+
+
+def _rounded(size: int) -> int:
+    return -(-size // _LINE) * _LINE
+
+
+def slots_of(spec: WorkerSpec, count: int, block: Block | None = None) -> tuple[list[Slot], int]:
+    """Cut a block into slots, and say how many bytes they take; without a block only the latter.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> spec = WorkerSpec(lc.problems.quadratic(), size=10, dtype=torch.float64, points=2)
+        >>> _, size = slots_of(spec, 3)
+        >>> slots, _ = slots_of(spec, 3, allocate(size))
+        >>> len(slots), len(slots[0].points), slots[2].gradient.shape
+        (3, 2, torch.Size([10]))
+    """
+    each = _rounded(spec.size * spec.dtype.itemsize)
+    tail = _rounded(spec.statistics * 8)
+    size = count * (each * (spec.points + 1) + tail)
+    if block is None:
+        return [], size
+    memory = block.map()
+
+    def tensor(offset: int, numbers: int, dtype: torch.dtype) -> Tensor:
+        if not numbers:
+            return torch.empty(0, dtype=dtype)
+        return torch.frombuffer(memory, dtype=dtype, count=numbers, offset=offset)
+
+    slots, offset = [], 0
+    for _ in range(count):
+        vectors = [tensor(offset + i * each, spec.size, spec.dtype) for i in range(spec.points + 1)]
+        offset += each * (spec.points + 1)
+        slots.append(Slot(vectors[:-1], vectors[-1], tensor(offset, spec.statistics, torch.float64)))
+        offset += tail
+    return slots, size

@@ -1,0 +1,80 @@
+"""What one worker does with one job, whichever engine brought it."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Sequence
+
+from ..flat import FlatModule
+from ..job import Contributor, evaluated
+from ..optim.kernels import is_finite
+from .base import Done, Evaluated, Failed, Job, Slot, WorkerSpec
+
+__all__ = ["Worker", "failure"]
+
+
+class Worker:
+    """Computes jobs: binds the model to the slot's point, so that backward writes into the slot's gradient.
+
+    Args:
+        spec: What to compute.
+        slots: The slots, as this worker sees them.
+        seat: Its seat.
+
+    Examples:
+        >>> import torch, latecomer as lc
+        >>> slot = Slot([torch.ones(10, dtype=torch.float64)], torch.empty(10, dtype=torch.float64), torch.empty(0))
+        >>> worker = Worker(WorkerSpec(lc.problems.quadratic(), size=10, dtype=torch.float64), [slot])
+        >>> answer = worker(Job(number=3, slot=0, sample=7))
+        >>> answer.number, answer.finite
+        (3, True)
+    """
+
+    def __init__(self, spec: WorkerSpec, slots: Sequence[Slot], seat: int = 0) -> None:
+        self.problem, self.slots, self.seat = spec.problem, slots, seat
+        self.flat = FlatModule(spec.problem.model(spec.seed))
+        if self.flat.x.numel() != spec.size:
+            raise ValueError(
+                f"The worker's model has {self.flat.x.numel()} parameters, the server's {spec.size}: a problem's "
+                "model must be the same every time"
+            )
+        self.contribute = Contributor(spec.problem, self.flat, spec.points)
+
+    def __call__(self, job: Job) -> Done | Evaluated | Failed:
+        """Do a job; what the problem's own code raises is an answer too."""
+        try:
+            return self._evaluate(job) if job.evaluate else self._compute(job)
+        except (Exception, SystemExit) as error:
+            return failure(self.seat, job.number, error)
+
+    def _compute(self, job: Job) -> Done:
+        start = time.perf_counter()
+        slot = self.slots[job.slot]
+        group = self.problem.group_of(job.number, job.sample)
+        what = (job.number, job.sample, group, job.version, job.here, job.before)
+        loss = self.contribute(slot.points, slot.gradient, *what)
+        statistics = self.contribute.statistics.sent
+        if len(statistics):
+            slot.statistics.copy_(statistics)
+        finite = is_finite(slot.gradient)
+        return Done(self.seat, job.number, finite, loss, group, time.perf_counter() - start)
+
+    def _evaluate(self, job: Job) -> Evaluated:
+        slot = self.slots[job.slot]
+        module = self.flat.at(slot.points[0])
+        self.contribute.statistics.load(slot.statistics)
+        return Evaluated(self.seat, job.number, evaluated(self.problem, module))
+
+
+def failure(seat: int, number: int, error: BaseException) -> Failed:
+    """Put an exception into two lines: what, and where.
+
+    Examples:
+        >>> failure(0, 4, ValueError("no such sample")).reason
+        'ValueError: no such sample'
+    """
+    reason = traceback.format_exception_only(error)[-1].strip()
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
+    return Failed(seat, number, reason[:2000], where)

@@ -1,0 +1,224 @@
+"""A user's model, loss and data as something to train on: what a worker computes is fixed by the ticket."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterator, Sequence, Sized
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import IterableDataset, default_collate
+
+from ..optim.checks import POSITIVE, whole_number
+from ..problems.base import Problem
+from ..seeds import picks, stream
+
+__all__ = ["Task"]
+
+
+class Task(Problem):
+    """Model, loss and data. Everything random in a job is seeded by its ticket, so any run can be replayed.
+
+    Args:
+        model: The module to train, or a function that makes it. Layers are trained in the mode they are in, so frozen
+            ones stay frozen.
+        loss_fn: A loss of torch (``nn.CrossEntropyLoss()``, ``nn.functional.mse_loss``), called with the model's output
+            and the last part of the batch; or a function of your own ``loss_fn(model, batch)``.
+        dataset: Map-style: ``dataset[i]`` and ``len(dataset)``.
+        batch_size: Samples a batch.
+        collate_fn: Makes a batch of a list of samples; torch's default.
+        sampler: None for epochs, each a fresh permutation; ``"independent"`` for draws with replacement, as theory has
+            it; or a torch `Sampler` or `BatchSampler`, gone through once an epoch, seeded by the epoch.
+        batch_fn: Instead of a dataset: ``batch_fn(sample)`` returns the batch of a ticket, by its seed.
+        group_fn: ``group_fn(batch)`` says which group a batch belongs to, for the trace: 0, 1, ...
+        groups: Their names.
+        evaluate: ``evaluate(model)`` returns metrics by name; called in evaluation mode, without gradients.
+        clip_norm: Scale every gradient down to this norm, on the worker.
+        clip_value: Clamp every entry of a gradient to this size.
+        scheduler: Makes a learning-rate scheduler out of the optimizer.
+        seed: Draws the epochs; `fit` and `replay` set it.
+        name: For people.
+
+    Examples:
+        >>> data = torch.utils.data.TensorDataset(torch.arange(6.0).view(6, 1), torch.zeros(6, 1))
+        >>> task = Task(nn.Linear(1, 1), nn.functional.mse_loss, data, batch_size=3)
+        >>> sorted(task.batch_of(0, 7, 0)[0].flatten().tolist() + task.batch_of(1, 8, 0)[0].flatten().tolist())
+        [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | Callable[[], nn.Module],
+        loss_fn: Callable[..., Tensor],
+        dataset: Any = None,
+        *,
+        batch_size: int = 32,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        sampler: Any = None,
+        batch_fn: Callable[[int], Any] | None = None,
+        group_fn: Callable[[Any], int] | None = None,
+        groups: Sequence[str] = ("all",),
+        evaluate: Callable[[nn.Module], dict[str, float]] | None = None,
+        clip_norm: float | None = None,
+        clip_value: float | None = None,
+        scheduler: Callable[[Any], Any] | None = None,
+        seed: int = 0,
+        name: str = "task",
+    ) -> None:
+        if not callable(model):
+            raise TypeError(
+                f"Invalid model: {type(model).__name__} (expected a torch.nn.Module, or a function of none)"
+            )
+        if not callable(loss_fn):
+            raise TypeError(f"Invalid loss_fn: {loss_fn!r} (expected loss_fn(model, batch), or a loss of torch)")
+        if (dataset is None) == (batch_fn is None):
+            raise ValueError("A task needs a dataset, or a batch_fn of the ticket, and not both")
+        for what, function in (("batch_fn", batch_fn), ("group_fn", group_fn), ("evaluate", evaluate)):
+            if function is not None and not callable(function):
+                raise TypeError(f"Invalid {what}: {function!r} (expected a function)")
+        self.name, self.seed = name, whole_number("seed", seed)
+        self.group_names = tuple(groups)
+        self.groups = len(self.group_names)
+        if not self.groups or (group_fn is None and self.groups > 1):
+            raise ValueError(f"Invalid groups value: {list(groups)} (one name a group that group_fn returns)")
+        self.batch_size = whole_number("batch_size", batch_size, least=1)
+        self.clip_norm = None if clip_norm is None else POSITIVE.check("clip_norm", clip_norm)
+        self.clip_value = None if clip_value is None else POSITIVE.check("clip_value", clip_value)
+        self.scheduler = scheduler
+        self._model, self._loss, self._dataset = model, loss_fn, dataset
+        self._collate, self._sampler = collate_fn or default_collate, sampler
+        self._batch_fn, self._group_fn, self._evaluate = batch_fn, group_fn, evaluate
+        self._supervised = isinstance(loss_fn, nn.Module) or getattr(loss_fn, "__module__", "") == "torch.nn.functional"
+        self._epochs: dict[int, Any] = {}
+        self._drawn: tuple[int, Any] | None = None
+        if dataset is not None:
+            self._check_data()
+
+    def _check_data(self) -> None:
+        data, sampler = self._dataset, self._sampler
+        if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__") or not isinstance(data, Sized):
+            raise TypeError(
+                f"Invalid dataset: {type(data).__name__} has no dataset[i] and len(dataset), so no ticket could say "
+                "which samples are its; pass batch_fn=, a function of the ticket's seed, instead"
+            )
+        if sampler is None or sampler == "independent":
+            if sampler is None and len(data) < self.batch_size:
+                raise ValueError(f"Invalid batch_size value: {self.batch_size} (the dataset has {len(data)} samples)")
+            if not len(data):
+                raise ValueError("The dataset is empty")
+        elif isinstance(sampler, str) or not hasattr(sampler, "__iter__"):
+            raise TypeError(f"Invalid sampler: {sampler!r} (expected None, 'independent' or a torch Sampler)")
+
+    def model(self, seed: int) -> nn.Module:
+        """Return a copy of the model as it was handed over."""
+        made = copy.deepcopy(self._model) if isinstance(self._model, nn.Module) else self._model()
+        if not isinstance(made, nn.Module):
+            raise TypeError(f"Invalid model: the function returned a {type(made).__name__}, not a torch.nn.Module")
+        return made
+
+    def batch(self, sample: int, group: int) -> Any:
+        """Return a batch by its seed alone; tickets of a dataset in epochs need `batch_of`."""
+        return self.batch_of(0, sample, group)
+
+    def batch_of(self, number: int, sample: int, group: int) -> Any:
+        """Return the batch of a ticket."""
+        drawn, self._drawn = self._drawn, None
+        return drawn[1] if drawn is not None and drawn[0] == number else self._draw(number, sample)
+
+    def _draw(self, number: int, sample: int) -> Any:
+        with _seeded(sample):
+            if self._batch_fn is not None:
+                return self._batch_fn(sample)
+            return self._collate([self._dataset[i] for i in self._indices(number, sample)])
+
+    def _indices(self, number: int, sample: int) -> list[int]:
+        n, size = len(self._dataset), self.batch_size
+        if isinstance(self._sampler, str):
+            return [int(i) for i in picks(sample, size, n)]
+        if self._sampler is None:
+            epoch, place = divmod(number, n // size)
+            order = self._epoch(epoch, lambda: stream(self.seed, "epoch", epoch).permutation(n))
+            return [int(i) for i in order[place * size : (place + 1) * size]]
+        first = self._epoch(0, lambda: self._batches(0))
+        epoch, place = divmod(number, len(first))
+        batches: list[list[int]] = first if not epoch else self._epoch(epoch, lambda: self._batches(epoch))
+        return batches[place % len(batches)]
+
+    def _batches(self, epoch: int) -> list[list[int]]:
+        """Go through the sampler once, as a data loader does."""
+        with _seeded(int(stream(self.seed, "epoch", epoch).integers(2**63))):
+            order = list(self._sampler)
+        if order and isinstance(order[0], (list, tuple)):
+            return [list(batch) for batch in order]
+        starts = range(0, len(order) - self.batch_size + 1, self.batch_size)
+        batches = [[int(i) for i in order[start : start + self.batch_size]] for start in starts]
+        if not batches:
+            raise ValueError(
+                f"The sampler gives {len(order)} samples an epoch, fewer than a batch of {self.batch_size}"
+            )
+        return batches
+
+    def _epoch(self, epoch: int, make: Callable[[], Any]) -> Any:
+        if epoch not in self._epochs:
+            if len(self._epochs) > 3:  # a late ticket may be of an epoch before
+                del self._epochs[min(self._epochs.keys() - {0})]
+            self._epochs[epoch] = make()
+        return self._epochs[epoch]
+
+    def group_of(self, number: int, sample: int) -> int:
+        """Draw the batch and ask the group function; the batch is kept for the job that follows."""
+        if self._group_fn is None:
+            return 0
+        self._drawn = number, self._draw(number, sample)
+        return whole_number("group", self._group_fn(self._drawn[1]), most=self.groups - 1)
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """Return the loss of a batch."""
+        if not self._supervised:
+            return self._loss(model, batch)
+        if not isinstance(batch, (list, tuple)) or len(batch) < 2:
+            raise TypeError(
+                f"A loss of torch needs batches (inputs, targets), got {type(batch).__name__}: write "
+                "loss_fn(model, batch) yourself"
+            )
+        return self._loss(model(*batch[:-1]), batch[-1])
+
+    def clip(self, gradient: Tensor) -> None:
+        """Clip in place, by value and then by norm."""
+        if self.clip_value is not None:
+            gradient.clamp_(-self.clip_value, self.clip_value)
+        if self.clip_norm is not None:
+            norm = float(gradient.norm())
+            if norm > self.clip_norm:
+                gradient.mul_(self.clip_norm / norm)
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Return the metrics, none if there is nothing to call."""
+        return {} if self._evaluate is None else self._evaluate(model)
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether there is anything to evaluate."""
+        return self._evaluate is not None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_epochs": {}, "_drawn": None, "scheduler": None}
+
+
+@contextmanager
+def _seeded(sample: int) -> Iterator[None]:
+    """Seed every generator that a dataset or a sampler may use, and put them back afterwards."""
+    before = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    random.seed(sample)
+    np.random.seed(sample % 2**32)
+    torch.default_generator.manual_seed(sample >> 1)
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+        torch.set_rng_state(before[2])
