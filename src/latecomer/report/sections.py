@@ -164,11 +164,15 @@ def sensitivity_section(made: Study, store: Store) -> Section:
         Drawn(
             "lr-effective",
             sensitivity.over_rates(
-                rows, list(STYLES), "effective", "By what it amounts to", "learning rate times mean influence"
+                rows,
+                list(STYLES),
+                "effective",
+                "By what it amounts to",
+                "learning rate times mean influence",
+                width=9.6,
             ),
             "The same runs against the effective step, the learning rate times the mean influence of a gradient: "
             "ordering shrinks the step, so a curve further right by learning rate may lie on others here.",
-            wide=False,
         ),
         Drawn(
             "lr-bands",

@@ -17,9 +17,11 @@ MOMENTUM_METHODS = ("momentum", "mu2", "ordered-momentum", "catch-up", "ordered-
 OTHERS = ("async-sgd", "delay-adaptive", "delay-filtered", "ordered-momentum", "catch-up", "ordered-mu2")
 
 
-def over_rates(rows: pl.DataFrame, methods: Sequence[str], x: str, title: str, label: str) -> Figure:
+def over_rates(
+    rows: pl.DataFrame, methods: Sequence[str], x: str, title: str, label: str, width: float = 6.4
+) -> Figure:
     """Draw final F1 against the learning rate, or against what it amounts to: a dot a seed, lines through the means."""
-    figure, axes = blank(6.4, 4.0, title)
+    figure, axes = blank(width, 4.0, title)
     for method in methods:
         own = rows.filter(pl.col("method") == method)
         if own.is_empty():
@@ -38,7 +40,7 @@ def over_rates(rows: pl.DataFrame, methods: Sequence[str], x: str, title: str, l
 
 def bands(rows: pl.DataFrame) -> Figure:
     """Draw how many learning rates end near the method's best, and how many collapse; a dot a seed."""
-    figure, axes = blank(9.6, 3.4, "How many of the learning rates work, and how many collapse")
+    figure, axes = blank(9.6, 3.4, "How many learning rates work")
     near = shares_near_best(rows)
     collapsed = rows.group_by("method", "seed").agg(pl.col("collapsed").mean().alias("share"))
     methods = [name for name in STYLES if name in set(rows["method"])]
