@@ -115,7 +115,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from test_experiments import small
 from latecomer.experiments import Store, run_sweep
-for done in run_sweep(small(steps=400), Store(Path(sys.argv[1])), processes=1):
+for done in run_sweep(small(steps=400), Store(Path(sys.argv[1])), processes=2):
     print(done.key, flush=True)
 """
 
@@ -190,7 +190,7 @@ def test_a_full_disk_leaves_no_half_run(tmp_path: Path, monkeypatch: pytest.Monk
     def full(*args: Any, **kwargs: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(json, "dump", full)
+    monkeypatch.setattr(os, "fsync", full)
     run = small().runs()[0]
     with pytest.raises(OSError, match="No space left"):
         run_one(run.as_dict(), str(tmp_path))

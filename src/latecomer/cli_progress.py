@@ -55,7 +55,7 @@ def watched(items: Iterable[tuple[str, T]], total: int, console: Console, title:
 
 def _logged(items: Iterable[tuple[str, T]], total: int, console: Console, title: str) -> Iterator[T]:
     """Tell a log: at most twenty lines, each with the time gone and the time left."""
-    start, every = time.monotonic(), max(1, total // 20)
+    start, every = time.monotonic(), max(1, -(-total // 20))
     for count, (_, item) in enumerate(items, start=1):
         if count % every == 0 or count == total:
             gone = time.monotonic() - start

@@ -48,10 +48,12 @@ class ReproduceCommand:
     """Runs at a time, one thread each."""
     data_dir: Path | None = None
     """Where the data is; $LATECOMER_DATA or the user's cache if left out."""
+    weights: str = ""
+    """Where the network of cifar10 starts: none, imagenet or a file; what the size says if left out."""
 
     def run(self, console: Console) -> None:
         """Fetch, run, choose, run, draw."""
-        _reproduce(self.name, self.size, self.store, self.out, self.data_dir, console, self.processes)
+        _reproduce(self.name, self.size, self.store, self.out, self.data_dir, console, self.weights, self.processes)
 
 
 @dataclass(frozen=True)
@@ -71,14 +73,23 @@ class ReportCommand:
     """Folder for the page, figures, tables and specs."""
     data_dir: Path | None = None
     """Where the data is; $LATECOMER_DATA or the user's cache if left out."""
+    weights: str = ""
+    """Where the network of cifar10 started, if not where the size says."""
 
     def run(self, console: Console) -> None:
         """Read and draw."""
-        _reproduce(self.name, self.size, self.store, self.out, self.data_dir, console, None)
+        _reproduce(self.name, self.size, self.store, self.out, self.data_dir, console, self.weights, None)
 
 
 def _reproduce(
-    name: str, size: str, folder: Path, out: Path, data_dir: Path | None, console: Console, processes: int | None
+    name: str,
+    size: str,
+    folder: Path,
+    out: Path,
+    data_dir: Path | None,
+    console: Console,
+    weights: str,
+    processes: int | None,
 ) -> None:
     """Do one experiment or all; without processes nothing may be missing."""
     from . import data, experiments, report
@@ -91,12 +102,15 @@ def _reproduce(
         for dataset in ("mnist", "cifar10") if name == "all" else ("cifar10",) if name == "cifar10" else ("mnist",):
             with downloading(dataset, console) as tell:
                 data.get(dataset, progress=tell)
-    sections, commands = [], {}
-    for each in ALL if name == "all" else (name,):
-        made = experiments.study(each, size)
-        commands[each] = made.command
+    studies = [experiments.study(each, size, weights) for each in (ALL if name == "all" else (name,))]
+    if processes is not None:
+        for made in studies:  # what cannot be made is said before hours of the others
+            _images(made.grid)
+    sections: list[Section] = []
+    for made in studies:
         sections.append(_section(made, store, processes, console))
-    page = report.write_reproduction(sections, out, size, commands)
+        commands = {done.name: done.command for done in studies[: len(sections)]}
+        page = report.write_reproduction(sections, out, size, commands)
     console.print(_verdicts(sections))
     console.print(f"Figures, tables and specs in {out}, page: {page}", soft_wrap=True)
 

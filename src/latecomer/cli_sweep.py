@@ -42,6 +42,8 @@ class One:
     """Hyper-parameters of the method, as name=value."""
     problem_set: tuple[str, ...] = ()
     """Arguments of the problem, as name=value."""
+    weights: str = ""
+    """Where the network of cifar10 starts: none, imagenet or a file."""
     workers: int = 7
     """Number of workers."""
     slow_share: float = 0.1
@@ -69,7 +71,7 @@ class One:
             self.steps,
             self.seed,
             self.evaluate_every,
-            problem_options=pairs(self.problem_set),
+            problem_options={**pairs(self.problem_set), **({"weights": self.weights} if self.weights else {})},
             options=pairs(self.set),
             delay_options={"workers": self.workers, "slow_share": self.slow_share},
         )

@@ -34,8 +34,13 @@ class Interval:
         return (self.high - self.low) / 2
 
 
-def mean(values: Sequence[float] | NDArray[np.float64]) -> Interval:
+def mean(values: Sequence[float] | NDArray[np.float64], comparisons: int = 1) -> Interval:
     """Return the mean of independent measurements with Student's interval; one measurement tells nothing of its spread.
+
+    Args:
+        values: The measurements.
+        comparisons: Out of how many the one that is looked at was picked: the interval is widened so that all of them
+            together hold with 95 % confidence (Bonferroni).
 
     Examples:
         >>> str(mean([1.0, 2.0, 3.0]))
@@ -50,5 +55,7 @@ def mean(values: Sequence[float] | NDArray[np.float64]) -> Interval:
     found = np.asarray(values, dtype=float)
     if len(found) == 1:
         return Interval(float(found[0]), -math.inf, math.inf)
-    half = float(stats.t.ppf(0.975, len(found) - 1)) * float(found.std(ddof=1)) / math.sqrt(len(found))
+    half = (
+        float(stats.t.ppf(1 - 0.025 / comparisons, len(found) - 1)) * float(found.std(ddof=1)) / math.sqrt(len(found))
+    )
     return Interval(float(found.mean()), float(found.mean()) - half, float(found.mean()) + half)

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -48,6 +49,9 @@ def _spawned(function: Callable[..., T], jobs: Sequence[tuple[Any, ...]], proces
             futures = [pool.submit(function, *job) for job in jobs]
         for future in as_completed(futures):
             yield future.result()
+    except BrokenProcessPool as error:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise ValueError("A worker process was killed, perhaps for want of memory: try fewer processes") from error
     except BaseException:
         for process in list((pool._processes or {}).values()):
             process.terminate()

@@ -16,14 +16,19 @@ __all__ = [
     "differences",
     "paired",
     "sensitivity_claims",
+    "share_claim",
     "shares_near_best",
     "training_claims",
 ]
 
 BASELINES = ("async-sgd", "delay-adaptive", "delay-filtered")
 PAPERS = (*BASELINES, "momentum", "mu2", "ordered-momentum", "ordered-mu2")
+COLLAPSED = 0.05
+"""A final F1 below this is a collapse, or never left the start: one answer for everything has 0.018."""
 NEAR = 0.05
 """A learning rate is good if its F1 is within this share of the method's best."""
+FEW = 5
+"""So few measurements without any spread decide nothing."""
 SAME_SHARE, SAME_DELAY = 0.01, 0.1
 """What "preserved" and "uniform" allow: a percentage point of the labels, a tenth of the mean delay."""
 
@@ -56,7 +61,12 @@ class Verdict:
 
     @property
     def verdict(self) -> str:
-        """``held`` or ``not held`` if the interval says so, else ``undecided``."""
+        """``held`` or ``not held`` if the interval says so, else ``undecided``.
+
+        A handful of measurements that happen to agree say nothing of their spread.
+        """
+        if self.difference.half == 0 and self.measurements < FEW:
+            return "undecided"
         if self.difference.low > 0:
             return "held"
         return "not held" if self.difference.high < 0 else "undecided"
@@ -71,21 +81,29 @@ def differences(rows: pl.DataFrame, a: str, b: str, column: str) -> list[float]:
         [0.1, 0.0]
     """
     first, second = (rows.filter(pl.col("method") == name).select("seed", column) for name in (a, b))
-    both = first.join(second, on="seed", suffix="_other").sort("seed")
+    both = first.join(second, on="seed", suffix="_other").sort("seed").drop_nulls()
+    if both.is_empty() and first["seed"].is_in(second["seed"].to_list()).any():
+        return []  # they share seeds, but there is nothing to compare
     if both.is_empty():
         raise ValueError(f"{a} and {b} share no seed")
     return (both[column].fill_nan(0.0) - both[f"{column}_other"].fill_nan(0.0)).to_list()
 
 
-def paired(rows: pl.DataFrame, a: str, b: str, column: str) -> Interval:
+def paired(rows: pl.DataFrame, a: str, b: str, column: str, comparisons: int = 1) -> Interval:
     """Return the mean difference between two methods over the seeds they share, with its 95 % interval.
+
+    Scores lie between 0 and 1, so a difference beyond 1 is cut off. Where nothing can be compared, nothing is known.
 
     Examples:
         >>> rows = pl.DataFrame({"method": ["a", "b", "a", "b"], "seed": [0, 0, 1, 1], "f1": [0.9, 0.8, 0.7, 0.6]})
         >>> round(paired(rows, "a", "b", "f1").value, 6)
         0.1
     """
-    return mean(differences(rows, a, b, column))
+    values = differences(rows, a, b, column)
+    if not values:
+        return Interval(0.0, -1.0, 1.0)
+    found = mean(values, comparisons)
+    return Interval(found.value, max(-1.0, found.low), min(1.0, found.high))
 
 
 def training_claims(study: str, rows: pl.DataFrame) -> list[Verdict]:
@@ -107,17 +125,20 @@ def training_claims(study: str, rows: pl.DataFrame) -> list[Verdict]:
         return Verdict(study, claim, paired(rows, a, b, column), unit, seeds, ours)
 
     def calmer(a: str, b: str) -> Verdict:
-        found = paired(rows, b, a, "restless")
-        return Verdict(study, f"{a} has a steadier accuracy than {b}", found, "deviation of accuracy", seeds)
+        found, pairs = paired(rows, b, a, "restless"), len(differences(rows, b, a, "restless"))
+        unit = "deviation of accuracy, where neither collapsed"
+        return Verdict(study, f"{a} has a steadier accuracy than {b}", found, unit, pairs)
 
     ordered = {"ordered-momentum": "momentum", "ordered-mu2": "mu2"}
     table = [more(a, b, f"{a} reaches a higher F1 than {b}") for a, b in ordered.items()]
     table += [more(a, b, f"{a} reaches a higher F1 than {b}") for a in ordered for b in BASELINES]
     others = [name for name in PAPERS if name != "ordered-mu2"]
-    means = {name: rows.filter(pl.col("method") == name)["f1"].to_numpy().mean() for name in others}
-    runner_up = max(others, key=lambda name: means[name])
-    table.append(more("ordered-mu2", runner_up, f"ordered-mu2 is the strongest (against the best other, {runner_up})"))
+    rival = min(others, key=lambda name: paired(rows, "ordered-mu2", name, "f1").value)
+    claim = f"ordered-mu2 is the strongest (against {rival}, the hardest of {len(others)}; interval widened for that)"
+    found = paired(rows, "ordered-mu2", rival, "f1", comparisons=len(others))
+    table.append(Verdict(study, claim, found, "test F1", seeds))
     table += [calmer(a, b) for a, b in ordered.items()]
+    table += [calmer(a, b) for a in ordered for b in BASELINES]
     table += [
         more("mu2", "momentum", "mu2 performs well without ordering (against momentum)"),
         calmer("mu2", "momentum"),
@@ -132,13 +153,15 @@ def training_claims(study: str, rows: pl.DataFrame) -> list[Verdict]:
 def shares_near_best(rows: pl.DataFrame) -> pl.DataFrame:
     """Return, for each method and seed, the share of learning rates whose F1 is within 5 % of the best one's.
 
+    What has collapsed is near nothing, also where everything has.
+
     Examples:
         >>> rows = pl.DataFrame({"method": ["a"] * 3, "seed": [0] * 3, "lr": [1, 2, 3], "f1": [0.9, 0.88, 0.5]})
         >>> round(shares_near_best(rows)["share"][0], 2)
         0.67
     """
     f1 = pl.col("f1").fill_nan(0.0)
-    near = f1 >= (1 - NEAR) * f1.max().over("method", "seed")
+    near = (f1 >= (1 - NEAR) * f1.max().over("method", "seed")) & (f1 >= COLLAPSED)
     return rows.group_by("method", "seed").agg(near.mean().alias("share")).sort("method", "seed")
 
 
@@ -200,12 +223,24 @@ def delay_claims(rows: pl.DataFrame, slow: Sequence[int]) -> list[Verdict]:
             "of the mean delay, to a tenth",
         ),
         (
-            "the label distribution is preserved (within a percentage point)",
+            "the label distribution is preserved on MNIST (within a percentage point)",
             _room(SAME_SHARE, mean(kept)),
             "share, to 0.01",
         ),
     ]
     return [Verdict("delay-model", claim, found, unit, len(parts)) for claim, found, unit in claims]
+
+
+def share_claim(data: str, wanted: float, shares: Sequence[float]) -> Verdict:
+    """Return whether the schedules of a dataset preserve the share of slow labels.
+
+    Examples:
+        >>> share_claim("CIFAR-10", 0.5, [0.58, 0.57]).verdict
+        'not held'
+    """
+    claim = f"the label distribution is preserved on {data} (within a percentage point)"
+    found = mean([share - wanted for share in shares])
+    return Verdict("delay-model", claim, _room(SAME_SHARE, found), "share, to 0.01", len(shares))
 
 
 def _room(allowed: float, found: Interval) -> Interval:

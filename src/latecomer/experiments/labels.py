@@ -14,7 +14,7 @@ from ..theory.weights import influence
 from ..trace import Trace
 from .spec import RunSpec, Sweep
 
-__all__ = ["appearances", "class_delays", "class_influence", "mean_influence"]
+__all__ = ["appearances", "class_delays", "class_influence", "mean_influence", "slow_shares"]
 
 
 def appearances(problem: Images, trace: Trace) -> NDArray[np.int64]:
@@ -63,6 +63,17 @@ def class_delays(sweep: Sweep, problem: Images, seeds: Sequence[int]) -> pl.Data
             for label in range(problem.classes):
                 rows.append((dependent, seed, label, int(total[label]), float(late[label])))
     return pl.DataFrame(rows, schema=["dependent", "seed", "label", "appearances", "delay"], orient="row")
+
+
+def slow_shares(sweep: Sweep, seeds: Sequence[int]) -> list[float]:
+    """Return which share of the arrivals was slow, schedule by schedule.
+
+    Examples:
+        >>> from latecomer.experiments import preset
+        >>> 0.4 < slow_shares(preset("cifar10", "quick"), [0])[0] < 0.9
+        True
+    """
+    return [float(_schedule(sweep, seed).group.mean()) for seed in seeds]
 
 
 def class_influence(

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from .claims import COLLAPSED
 from .presets import PRESETS, preset
 from .spec import Grid, Sweep
 from .store import Store
@@ -18,8 +19,6 @@ FRESH_SEEDS = {
     "cifar10": {"quick": range(100, 103), "standard": range(100, 105), "paper": range(100, 110)},
 }
 """Never looked at while choosing."""
-COLLAPSED = 0.1
-"""A final F1 below this is a collapse: a model with one answer for everything has 0.018."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,8 @@ class Study:
         return f"latecomer reproduce {self.name} --size {self.size}"
 
 
-def study(name: str, size: str) -> Study:
-    """Return an experiment of the paper by its name and size.
+def study(name: str, size: str, weights: str = "") -> Study:
+    """Return an experiment of the paper by its name and size; ``weights`` replaces where CIFAR-10's network starts.
 
     Examples:
         >>> study("lr-sensitivity", "quick").fresh
@@ -59,6 +58,8 @@ def study(name: str, size: str) -> Study:
     if name not in PRESETS:
         raise ValueError(f"Unknown study {name!r} (expected one of {', '.join(PRESETS)})")
     grid = preset(name, size)
+    if weights and name == "cifar10":
+        grid = replace(grid, problem_options={**grid.problem_options, "weights": weights})
     return Study(name, size, grid, tuple(FRESH_SEEDS[name][size]) if name in FRESH_SEEDS else ())
 
 
@@ -152,7 +153,8 @@ def curves(sweep: Sweep, store: Store) -> pl.DataFrame:
 def final_rows(sweep: Sweep, store: Store) -> pl.DataFrame:
     """Return one row a run: what it ended with, how restless its accuracy was, whether it collapsed.
 
-    ``restless`` is the standard deviation of the accuracy over the evaluations of the second half.
+    ``restless`` is the standard deviation of the accuracy over the evaluations of the second half; a run that has
+    collapsed is at rest in another sense, and has none.
 
     Examples:
         >>> import tempfile
@@ -174,4 +176,6 @@ def final_rows(sweep: Sweep, store: Store) -> pl.DataFrame:
     restless = late.group_by(keys).agg(pl.col("accuracy").std().alias("restless"))
     last = rows.filter(pl.col("update") == pl.col("update").max().over(keys))
     joined = last.join(restless, on=keys, how="left", nulls_equal=True)
-    return joined.with_columns((pl.col("f1").fill_nan(0.0) < COLLAPSED).alias("collapsed")).sort(keys)
+    collapsed = pl.col("f1").fill_nan(0.0) < COLLAPSED
+    calm = pl.when(~collapsed).then(pl.col("restless"))
+    return joined.with_columns(collapsed.alias("collapsed"), calm.alias("restless")).sort(keys)

@@ -74,7 +74,9 @@ class RunSpec:
     @property
     def key(self) -> str:
         """Its address in the store: a fingerprint of what it says."""
-        text = json.dumps({"format": FORMAT, **self.as_dict()}, sort_keys=True, allow_nan=False)
+        said = self.as_dict()
+        said["options"] = {name: _number(value) for name, value in said["options"].items()}
+        text = json.dumps({"format": FORMAT, **said}, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def check(self) -> None:
@@ -235,6 +237,11 @@ class Sweep:
             raise ValueError(f"Cannot read {path}: {error.strerror}{hint}") from None
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
+
+
+def _number(value: Any) -> Any:
+    """One is one, with or without a decimal point."""
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _fitting(what: str, make: Any, options: Mapping[str, Any], given: tuple[str, ...] = ("self",)) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -42,13 +43,13 @@ def problem_of(run: RunSpec) -> Problem:
         >>> problem_of(RunSpec("quadratic", "momentum", "uniform", 20)).name
         'quadratic'
     """
-    return _problem(run.problem, tuple(sorted(run.problem_options.items())))
+    return _problem(run.problem, json.dumps(dict(run.problem_options), sort_keys=True))
 
 
 @lru_cache(maxsize=2)
-def _problem(name: str, options: tuple[tuple[str, Any], ...]) -> Problem:
+def _problem(name: str, options: str) -> Problem:
     """Make a problem once a process: the data is read once."""
-    return RunSpec(name, "", "", 1, problem_options=dict(options)).make_problem()
+    return RunSpec(name, "", "", 1, problem_options=json.loads(options)).make_problem()
 
 
 def run_one(spec: dict[str, Any], folder: str) -> Done:

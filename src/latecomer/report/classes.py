@@ -48,7 +48,15 @@ def influence_by_class(rows: pl.DataFrame) -> Figure:
     table = np.array([means.filter(pl.col("method") == name)["influence"] for name in methods])
     axes.pcolormesh(table, cmap="RdYlBu", vmin=0.0, vmax=1.3, edgecolors="white", linewidth=1.5)
     for (row, label), value in np.ndenumerate(table):
-        axes.text(label + 0.5, row + 0.5, f"{value:.2f}", ha="center", va="center", fontsize=9, color=INK)
+        axes.text(
+            label + 0.5,
+            row + 0.5,
+            f"{value:.2f}",
+            ha="center",
+            va="center",
+            fontsize=9,
+            color="white" if value < 0.15 else INK,
+        )
     axes.set_yticks(np.arange(len(methods)) + 0.5, methods)
     axes.invert_yaxis()
     axes.set_xticks(np.arange(table.shape[1]) + 0.5, [str(label) for label in range(table.shape[1])])

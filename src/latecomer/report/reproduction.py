@@ -113,6 +113,7 @@ def write_reproduction(sections: Sequence[Section], out: Path, size: str, comman
     text = render(
         "reproduction.html",
         size=size,
+        titles=", ".join(section.title for section in sections),
         commands=list(commands.values()),
         sections=shown,
         theirs=theirs,

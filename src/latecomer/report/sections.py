@@ -9,8 +9,9 @@ from typing import Any
 import polars as pl
 from matplotlib.figure import Figure
 
-from ..experiments.claims import Verdict, delay_claims, sensitivity_claims, training_claims
-from ..experiments.labels import class_delays, class_influence, mean_influence
+from ..experiments.claims import Verdict, delay_claims, sensitivity_claims, share_claim, training_claims
+from ..experiments.labels import class_delays, class_influence, mean_influence, slow_shares
+from ..experiments.presets import preset
 from ..experiments.reproduce import Study, chosen_sweep, curves, final_rows
 from ..experiments.spec import Sweep
 from ..experiments.store import Store
@@ -131,7 +132,7 @@ def _summary(finals: pl.DataFrame, chosen: Mapping[str, Mapping[str, Any]]) -> p
             "slow F1": f"{own['f1_slow'].to_numpy().mean():.4f}",
             "fast F1": f"{own['f1_fast'].to_numpy().mean():.4f}",
             "accuracy": f"{own['accuracy'].to_numpy().mean():.4f}",
-            "restless": f"{own['restless'].to_numpy().mean():.4f}",
+            "restless": f"{own['restless'].drop_nulls().to_numpy().mean():.4f}" if not own["collapsed"].all() else "",
             "collapsed": f"{own['collapsed'].sum()} of {own.height}",
         }
         table.append({"method": method, **settings, **scores})
@@ -200,8 +201,11 @@ def delay_section(made: Study, problem: Images) -> Section:
     shown = rows.filter("dependent")
     slow = shown.filter(pl.col("label").is_in(list(problem.slow_classes)))
     share = slow["appearances"].to_numpy().sum() / shown["appearances"].to_numpy().sum()
+    other_shares = slow_shares(preset("cifar10", made.size), DELAY_SEEDS)
+    other = sum(other_shares) / len(other_shares)
     words = (
         f"MNIST, {_set_up(made.grid)} {len(DELAY_SEEDS)} schedules. Slow labels are {share:.3f} of all that appear.",
+        f"On CIFAR-10's schedules (5 workers, slow share 0.5) slow batches are {other:.3f}.",
     )
     drawn = (
         Drawn(
@@ -213,5 +217,5 @@ def delay_section(made: Study, problem: Images) -> Section:
         ),
         Drawn("labels-by-class", classes.labels_by_class(rows), "How often each label appears.", wide=False),
     )
-    verdicts = tuple(delay_claims(rows, problem.slow_classes))
+    verdicts = (*delay_claims(rows, problem.slow_classes), share_claim("CIFAR-10", 0.5, other_shares))
     return Section("delay-model", "The delay model", words, drawn, {}, verdicts, (made.grid,), {"delay-by-class": rows})

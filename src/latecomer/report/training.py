@@ -137,7 +137,8 @@ def paired_differences(rows: pl.DataFrame, against: str, column: str, title: str
 def _show_most(axes: Axes, rows: pl.DataFrame, methods: Sequence[str], against: str, column: str) -> None:
     """Cut the axis where a collapsed run would squeeze all others together, and say how many are out of sight."""
     values = np.concatenate([differences(rows, method, against, column) for method in methods])
-    reach = max(0.01, 1.6 * float(np.quantile(np.abs(values), 0.8)))
+    middles = [abs(paired(rows, method, against, column).value) for method in methods]
+    reach = max(0.01, 1.1 * max(middles), 1.6 * float(np.quantile(np.abs(values), 0.8)))
     if np.abs(values).max() > 1.5 * reach:
         axes.set_xlim(-reach, reach)
         hidden = int((np.abs(values) > reach).sum())
