@@ -107,10 +107,13 @@ def _reproduce(
         for made in studies:  # what cannot be made is said before hours of the others
             _images(made.grid)
     sections: list[Section] = []
-    for made in studies:
-        sections.append(_section(made, store, processes, console))
-        commands = {done.name: done.command for done in studies[: len(sections)]}
-        page = report.write_reproduction(sections, out, size, commands)
+    try:
+        for made in studies:
+            sections.append(_section(made, store, processes, console))
+    finally:  # what is done has its page, whatever becomes of the rest; a figure is drawn once, or it shifts
+        if sections:
+            commands = {done.name: done.command for done in studies[: len(sections)]}
+            page = report.write_reproduction(sections, out, size, commands)
     console.print(_verdicts(sections))
     console.print(f"Figures, tables and specs in {out}, page: {page}", soft_wrap=True)
 

@@ -72,6 +72,11 @@ def _save(figure: Figure, folder: Path, name: str) -> str:
     return text
 
 
+def _inline(section: Section) -> str:
+    """Return a section's title as it stands within a sentence: MNIST stays MNIST."""
+    return section.title if section.title[1].isupper() else section.title.lower()
+
+
 def write_reproduction(sections: Sequence[Section], out: Path, size: str, commands: dict[str, str]) -> Path:
     """Write everything into a folder and return the page.
 
@@ -113,8 +118,9 @@ def write_reproduction(sections: Sequence[Section], out: Path, size: str, comman
     text = render(
         "reproduction.html",
         size=size,
-        titles=", ".join(section.title for section in sections),
+        titles=", ".join(map(_inline, sections)),
         commands=list(commands.values()),
+        command_of=commands,
         sections=shown,
         theirs=theirs,
         ours=[row for row in verdicts if row.ours],

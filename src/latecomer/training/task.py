@@ -41,6 +41,7 @@ class Task(Problem):
         name: For people.
 
     Examples:
+        >>> import torch
         >>> data = torch.utils.data.TensorDataset(torch.arange(6.0).view(6, 1), torch.zeros(6, 1))
         >>> task = Task(nn.Linear(1, 1), nn.functional.mse_loss, data, batch_size=3)
         >>> sorted(task.batch_of(0, 7, 0)[0].flatten().tolist() + task.batch_of(1, 8, 0)[0].flatten().tolist())
