@@ -236,6 +236,8 @@ def _show(console: Console, title: str, heads: list[str], rows: Any) -> None:
         table.add_column(head, no_wrap=head in ("clock", "method", "faster"))
     for row in rows:
         table.add_row(*row)
+    if not console.is_terminal:
+        console.width = 140
     console.print(table)
 
 

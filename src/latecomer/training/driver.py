@@ -83,6 +83,7 @@ class Driver:
         self._unborn = 0
         self._news: deque[Event] = deque()
         self._stopped = False
+        self.interrupted: Sequence[int] = ()
         self._begin(0.0)
 
     @property
@@ -142,6 +143,8 @@ class Driver:
             compute = Contributor(books.problem, scratch, points, self.engine.bf16)
             with one_thread():
                 for entry in entries:
+                    if self.interrupted:  # nothing is lost: the journal still has it all
+                        raise KeyboardInterrupt
                     outcome = books.redo(entry, compute)
                     if outcome is not None:
                         self.history.count(math.nan, outcome.delay)
@@ -187,6 +190,7 @@ class Driver:
             each: Called after every arrival.
         """
         before = self.server.arrivals
+        self.interrupted = self.history.interrupted = interrupted
         while not self._over() and not interrupted:
             if not self._news:
                 for event in self.engine.events(self._glance()):

@@ -42,6 +42,7 @@ class Evaluation:
 
     def __init__(self, books: Books, engine: Engine, seat: int, every: int, attempts: int) -> None:
         self.books, self.engine, self.seat, self.every, self.attempts = books, engine, seat, every, attempts
+        self.interrupted: Sequence[int] = ()
         wanted = getattr(books.problem, "evaluates", True)
         self.seats, self.slots = (1, _SNAPSHOTS) if wanted else (0, 0)
         self.rows: list[dict[str, Any]] = []
@@ -100,6 +101,8 @@ class Evaluation:
 
     def _wait(self) -> list[Event]:
         """Wait for an evaluation; return the events of others."""
+        if self.interrupted:
+            raise KeyboardInterrupt
         aside = []
         for event in self.engine.events(1.0):
             if event.seat == self.seat:
