@@ -13,6 +13,7 @@ __all__ = ["Cluster", "import_ray"]
 
 _LOOPBACK = "127.0.0.1"
 _ONE_MACHINE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+_FAREWELL = "RAY_gcs_rpc_server_reconnect_timeout_s"  # how long Ray's helpers look for a head that is gone
 _TOKEN = secrets.token_hex(32)  # one a process, because Ray reads it once a process
 
 
@@ -95,10 +96,11 @@ def _for_us_alone(ray: Any) -> Iterator[None]:
     """Have Ray listen on loopback and ask for a token."""
     from ray._private import ray_constants
 
-    before = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", _ONE_MACHINE)}
+    before = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", _ONE_MACHINE, _FAREWELL)}
     cluster = ray_constants.ENABLE_RAY_CLUSTER
     ray_constants.ENABLE_RAY_CLUSTER = False  # else Ray turns 127.0.0.1 into an address that others reach
     os.environ[_ONE_MACHINE] = "0"  # the same for the processes it starts
+    os.environ.setdefault(_FAREWELL, "2")  # the head is on this machine: it does not come back, and they shall go
     os.environ.pop("RAY_AUTH_MODE", None)  # unset, Ray turns it on for a cluster of one machine, in this process too
     if not (os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")):
         os.environ["RAY_AUTH_TOKEN"] = _TOKEN

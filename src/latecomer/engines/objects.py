@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -142,6 +142,13 @@ class Objects:
         """Listen to a worker no more."""
         self._actors.pop(seat, None)
         self.broken.pop(seat, None)
+
+    def release(self, seat: int) -> None:
+        """Do nothing: an actor ends when it is killed."""
+
+    def leaving(self, seats: Iterable[int]) -> bool:
+        """Say no, for the same reason."""
+        return False
 
     def shares(self, seat: int) -> bool:
         """Say no: every worker has memory of its own."""

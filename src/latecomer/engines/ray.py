@@ -9,8 +9,9 @@ import select
 import signal
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,38 +22,42 @@ from .cluster import Cluster
 from .objects import Objects, ObjectWorker
 from .shared import Block
 
-__all__ = ["NetworkWorker", "RayEngine"]
+__all__ = ["RayEngine", "work"]
 
 _END = 2.0  # seconds a process may take to end when Ray asks it to, before it gets SIGKILL
+_LEAVE = 1.0  # seconds workers have in the end to finish what they do
 
 
-class NetworkWorker:
-    """What Ray runs in a worker process: a worker for as long as its connection to the server stands.
+def work(badge: Badge, spec: WorkerSpec) -> None:
+    """Be a worker for as long as the connection to the server stands; what Ray runs in a process of its own.
+
+    A process that comes to the end of it is kept by Ray, with torch in it, and the next worker starts at once.
 
     Examples:
-        >>> NetworkWorker.run.__name__
-        'run'
+        >>> work.__name__
+        'work'
     """
+    from .link import serve
 
-    def run(self, badge: Badge, spec: WorkerSpec) -> None:
-        """Do jobs until the server says stop."""
-        from .link import serve
-
-        torch.set_num_threads(1)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
         serve(badge, spec)
+    finally:
+        torch.set_num_threads(threads)
 
 
 @dataclass
 class _Seat:
     """A worker, from the moment Ray is asked for it."""
 
-    actor: Any
     life: int
+    stop: Callable[[], None]
     pidfd: int = -1
 
 
 class RayEngine(Engine):
-    """One Ray actor a worker, on whichever node Ray finds room for it.
+    """One Ray task a worker, on whichever node Ray finds room for it.
 
     Points and gradients do not go through Ray. A worker on the server's own machine sees the server's memory, as with
     `latecomer.engines.local`; all others have an encrypted ZeroMQ connection, with keys that are made for one life of
@@ -139,18 +144,18 @@ class RayEngine(Engine):
         """Ask Ray for a worker; it is ready once Ray has found room for it and it has come to the server."""
         if seat in self._seats:
             raise ValueError(f"Seat {seat} has a worker: kill it, and wait for Died, before another one takes it")
-        options = {"num_cpus": self.cpus, "num_gpus": self.gpus, "resources": self.resources, "max_restarts": 0}
+        ray, options = self._ray, {"num_cpus": self.cpus, "num_gpus": self.gpus, "resources": self.resources}
         options |= {"scheduling_strategy": "SPREAD"}
         self._lives += 1
         life = self._lives
         if self.data_plane == "zeromq":
-            actor = self._ray.remote(NetworkWorker).options(**options).remote()
-            ended = actor.run.remote(self._plane.admit(seat), self._spec)
+            ended = ray.remote(work).options(max_retries=0, **options).remote(self._plane.admit(seat), self._spec)
+            self._seats[seat] = _Seat(life, partial(ray.cancel, ended, force=True))
         else:
-            actor = self._ray.remote(ObjectWorker).options(max_concurrency=2, **options).remote()
+            actor = ray.remote(ObjectWorker).options(max_restarts=0, max_concurrency=2, **options).remote()
             ended = actor.hold.remote()
             self._plane.seat(seat, actor, self._spec)
-        self._seats[seat] = _Seat(actor, life)
+            self._seats[seat] = _Seat(life, partial(ray.kill, actor))
 
         def told(future: Any) -> None:
             self._ended.append((seat, life, _why(future.exception())))
@@ -186,25 +191,34 @@ class RayEngine(Engine):
                     continue
                 self._poller.watch(place.pidfd)
             found.append(event)
+        over = self._over()
+        found += [self._end(seat, reason, gone=True) for seat, reason in over.items()]
         reasons = dict(self._plane.broken)
         reasons |= dict.fromkeys(self._plane.silent(), f"not heard of for {self.silence:g} s")
-        while self._ended:
-            seat, life, reason = self._ended.popleft()
-            if seat in self._seats and self._seats[seat].life == life:
-                reasons[seat] = reason
         for seat in self._poller.ended(self._seats):
             reasons.setdefault(seat, "its process has ended")
         return found + [self._end(seat, reason) for seat, reason in reasons.items()]
 
-    def _end(self, seat: int, reason: str) -> Died:
+    def _over(self) -> dict[int, str]:
+        """Return the seats whose workers have ended, as Ray says."""
+        over = {}
+        while self._ended:
+            seat, life, reason = self._ended.popleft()
+            if seat in self._seats and self._seats[seat].life == life:
+                over[seat] = reason
+        return over
+
+    def _end(self, seat: int, reason: str, gone: bool = False) -> Died:
         """Make sure that a worker is gone, or at least that nothing it does can reach a slot."""
         place = self._seats.pop(seat)
         self._plane.dismiss(seat)
-        with contextlib.suppress(Exception):  # it may be gone, and so may the cluster
-            self._ray.kill(place.actor)
-        if place.pidfd >= 0:  # it can write into our memory for as long as it lives
+        if not gone:
+            with contextlib.suppress(Exception):  # it may be gone, and so may the cluster
+                place.stop()
+        if place.pidfd >= 0:
             self._poller.forget(place.pidfd)
-            if not select.select([place.pidfd], [], [], _END)[0]:
+            if not gone and not select.select([place.pidfd], [], [], _END)[0]:
+                # It can write into our memory for as long as it lives.
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(place.pidfd, signal.SIGKILL)
                 select.select([place.pidfd], [], [])
@@ -218,9 +232,8 @@ class RayEngine(Engine):
 
     def close(self) -> None:
         """End all workers, stop listening, and leave Ray as it was found."""
-        for seat in list(self._seats):
-            self._end(seat, "closed")
         if self._plane is not None:
+            self._leave()
             self._plane.close()
             self._plane = None
         if self._block is not None:
@@ -233,6 +246,23 @@ class RayEngine(Engine):
             for end in self._wake:
                 os.close(end)
             self._wake = (-1, -1)
+
+    def _leave(self) -> None:
+        """Let workers leave by themselves, for the processes can be used again, and end those who do not."""
+        for seat in self._seats:
+            self._plane.release(seat)
+        until = time.monotonic() + _LEAVE
+        while True:
+            for seat, reason in self._over().items():
+                self._end(seat, reason, gone=True)
+            left = until - time.monotonic()
+            if not self._plane.leaving(self._seats) or left <= 0:
+                break
+            select.select([self._wake[0]], [], [], left)
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._wake[0], 4096)
+        for seat in list(self._seats):
+            self._end(seat, "closed")
 
 
 class _Poller:

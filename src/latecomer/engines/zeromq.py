@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .badge import Badge, Room
@@ -119,12 +119,21 @@ class Hub:
         room = self._room
         return Badge(seat, self.endpoint, self._public, public, secret, self._encoding, self.silence, room)
 
+    def release(self, seat: int) -> None:
+        """Tell a worker to leave once it has done what it does."""
+        if seat in self._how:
+            self._post(self._keys[seat], [stop()])
+
+    def leaving(self, seats: Iterable[int]) -> bool:
+        """Whether one of these has been told to leave and may still be about to."""
+        return any(seat in self._how for seat in seats)
+
     def dismiss(self, seat: int) -> None:
-        """Listen to a worker no more, and tell it so in case it still listens."""
+        """Listen to a worker no more, and tell it so in case it is far away and still listens."""
         key = self._keys.pop(seat, None)
         if key is None:
             return
-        if self._how.pop(seat, None) is not None:
+        if self._how.pop(seat, SHARED) != SHARED:  # whoever writes into our memory must be killed, not asked
             self._post(key, [stop()])
         del self._seats[key]
         for known in (self._due, self._seen, self.broken):
