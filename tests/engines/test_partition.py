@@ -4,61 +4,63 @@ from __future__ import annotations
 
 import os
 import pickle
+import select
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
+from engine_tasks import Gate
 from latecomer.engines import Job, Ready, WorkerSpec
 from latecomer.engines.badge import own_slot
 from latecomer.engines.zeromq import Hub
-from latecomer.problems import Quadratic
 
 ROOT = Path(__file__).parent.parent.parent
 HERE, THERE = "198.51.100.1", "198.51.100.2"  # an address range for examples
-WORK = "import pickle, sys; from latecomer.engines.link import serve; serve(*pickle.load(sys.stdin.buffer))"
-
-
-class Gate(Quadratic):
-    """A quadratic whose batches wait until somebody writes into a pipe."""
-
-    def __init__(self, pipe: Path) -> None:
-        super().__init__()
-        self.pipe = str(pipe)
-
-    def batch_of(self, number: int, sample: int, group: int) -> Any:
-        Path(self.pipe).read_bytes()
-        return self.batch(sample, group)
+WORK = """
+import os, pickle, sys
+os.write(1, b"u")
+size = int.from_bytes(os.read(0, 8), "little")
+data = b""
+while len(data) < size:
+    data += os.read(0, size - len(data))
+from latecomer.engines.link import serve
+serve(*pickle.loads(data))
+"""
+PATIENCE = 60  # seconds that anything here may take
 
 
 def ip(*words: str, inside: int | None = None) -> None:
     where = [] if inside is None else ["nsenter", "-t", str(inside), "-n"]
-    subprocess.run([*where, "ip", *words], check=True, capture_output=True, timeout=30)
+    subprocess.run([*where, "ip", *words], check=True, capture_output=True, timeout=PATIENCE)
+
+
+def hear(process: subprocess.Popen[bytes], word: bytes) -> bool:
+    """Wait until a process says this; False if it ends, or says nothing for too long."""
+    assert process.stdout is not None
+    ready, _, _ = select.select([process.stdout], [], [], PATIENCE)
+    return bool(ready) and os.read(process.stdout.fileno(), 1) == word
 
 
 @pytest.fixture
-def there(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+def there() -> Iterator[subprocess.Popen[bytes]]:
     """A process in a network of its own, which a wire leads to; the network ends with it."""
     if os.geteuid() != 0 or not all(map(shutil.which, ("ip", "unshare", "nsenter"))):
         pytest.skip("network namespaces need root, and ip, unshare and nsenter")
-    path = os.pathsep.join([str(ROOT / "src"), str(Path(__file__).parent)])
-    command = ["unshare", "--net", "--", sys.executable, "-c", WORK]
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}
-    )
-    name = f"lc{os.getpid() % 100000}"
+        ["unshare", "--net", "--", sys.executable, "-c", WORK],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": path}, bufsize=0,
+    )  # fmt: skip
     try:
-        own = Path("/proc/self/ns/net").readlink()
-        until = time.monotonic() + 60
-        while Path(f"/proc/{process.pid}/ns/net").readlink() == own:  # until unshare has done its work
-            if process.poll() is not None or time.monotonic() > until:
-                pytest.skip("network namespaces are not allowed here")
+        if not hear(process, b"u"):
+            pytest.skip("network namespaces are not allowed here")
+        name = f"lc{process.pid}"
         try:
             ip("link", "add", name, "type", "veth", "peer", "name", "wire", "netns", str(process.pid))
             ip("addr", "add", f"{HERE}/30", "dev", name)
@@ -70,35 +72,36 @@ def there(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         yield process
     finally:
         process.kill()
-        process.communicate()
+        process.wait(PATIENCE)
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            pipe.close()
 
 
-def test_a_cut_cable_is_noticed_and_what_comes_back_is_not_heard(
-    there: subprocess.Popen[bytes], tmp_path: Path
-) -> None:
-    pipe = tmp_path / "gate"
-    os.mkfifo(pipe)
-    spec = WorkerSpec(Gate(pipe), size=10, dtype=torch.float64)
+@pytest.mark.timeout(5 * PATIENCE)
+def test_a_cut_cable_is_noticed_and_what_comes_back_is_not_heard(there: subprocess.Popen[bytes]) -> None:
+    spec = WorkerSpec(Gate(), size=10, dtype=torch.float64)
     slot = own_slot(spec)
     hub = Hub(spec, [slot], host=HERE, silence=3.0)
     try:
         assert there.stdin is not None
-        there.stdin.write(pickle.dumps((hub.admit(0), spec)))
-        there.stdin.close()
-        assert [type(event) for event in hub.wait(300)] == [Ready]
+        work = pickle.dumps((hub.admit(0), spec))
+        there.stdin.write(len(work).to_bytes(8, "little") + work)
+        assert [type(event) for event in hub.wait(PATIENCE)] == [Ready]
         hub.send(0, Job(number=4, slot=0))
-        gate = pipe.open("wb")  # waits until the worker reads: it has the job
+        assert hear(there, b"j")  # it has the job
         ip("link", "set", "wire", "down", inside=there.pid)
-        until = time.monotonic() + 60
-        while not hub.silent():
-            assert time.monotonic() < until
-            assert hub.wait(0.1) == []
+        waits = 0
+        while not hub.silent():  # it returns when there is something to read, and there is nothing
+            assert hub.wait(1.0) == []
+            waits += 1
+            assert waits < PATIENCE
         assert hub.silent() == [0]
         hub.dismiss(0)
         ip("link", "set", "wire", "up", inside=there.pid)
         slot.gradient.fill_(3.0)
-        gate.close()  # it has the job's result now, and a wire
-        there.wait(120)  # it ends by itself, with the connection
+        there.stdin.close()  # it has the job's result now, and a wire
+        there.wait(PATIENCE)  # it ends by itself, with the connection
         assert hub.receive() == []
         assert (slot.gradient == 3.0).all()
     finally:

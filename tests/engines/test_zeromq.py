@@ -21,6 +21,7 @@ from latecomer.engines.link import LinkError, _Link, serve
 from latecomer.engines.zeromq import Hub
 from latecomer.flat import FlatModule
 from latecomer.job import Contributor
+from latecomer.problems import Quadratic
 from latecomer.testing import RAISES, Probe
 
 SPEC = WorkerSpec(Probe(), size=10, dtype=torch.float64, points=2)
@@ -44,8 +45,11 @@ def working(hub: Hub, spec: WorkerSpec = SPEC, **changes: Any) -> Iterator[Badge
     thread.start()
     assert [type(event) for event in hub.wait()] == [Ready]
     yield badge
-    hub.dismiss(0)
+    assert hub.leaving([0])
+    hub.release(0)
     thread.join()
+    hub.dismiss(0)
+    assert not hub.leaving([0])
 
 
 def expected(spec: WorkerSpec, slot: Any, job: Job) -> torch.Tensor:
@@ -258,6 +262,46 @@ def test_a_server_that_hangs_up_ends_its_workers() -> None:
         assert isinstance(hub.wait()[0], Ready)
         hub.close()
         thread.join()
+        assert "is lost" in str(errors[0])
+
+
+class Held(Quadratic):
+    """A quadratic that waits in the middle of a job."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has, self.go = threading.Event(), threading.Event()
+
+    def batch_of(self, number: int, sample: int, group: int) -> Any:
+        self.has.set()
+        self.go.wait()
+        return self.batch(sample, group)
+
+
+def test_a_result_that_nobody_waits_for_any_more_holds_nobody_up() -> None:
+    problem = Held()
+    spec = replace(SPEC, problem=problem)
+    with hub_of(spec, silence=2.0) as hub:
+        errors: list[Exception] = []
+
+        def work(badge: Badge) -> None:
+            try:
+                serve(badge, spec)
+            except LinkError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=work, args=(hub.admit(0),))
+        thread.start()
+        assert isinstance(hub.wait()[0], Ready)
+        hub.send(0, JOB)
+        assert problem.has.wait(60)
+        hub.close()
+        for other in threading.enumerate():
+            if other.name == "latecomer beats":
+                other.join(60)  # it ends when the connection is lost
+        problem.go.set()
+        thread.join(60)
+        assert not thread.is_alive()
         assert "is lost" in str(errors[0])
 
 

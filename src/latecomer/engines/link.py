@@ -134,14 +134,18 @@ class _Link:
         return socket
 
     def send(self, parts: list[Any]) -> None:
-        """Send a message."""
+        """Send a message; without a connection there is nowhere to send it, and waiting for one would be for ever."""
+        self._wait(zmq.POLLOUT)
         self._socket.send_multipart(parts, copy=False)
+
+    def _wait(self, what: int) -> None:
+        while not self._socket.poll(_GLANCE, what):
+            if self._lost:
+                raise LinkError(self._lost)
 
     def receive(self) -> tuple[Any, list[Any]]:
         """Wait for a message of the server."""
-        while not self._socket.poll(_GLANCE):
-            if self._lost:
-                raise LinkError(self._lost)
+        self._wait(zmq.POLLIN)
         first, *parts = self._socket.recv_multipart(copy=False)
         head = unpack_head(first.buffer, self._limit)
         if head.kind not in (JOB, STOP) or tuple(len(part) for part in parts) != head.lengths:
