@@ -93,13 +93,21 @@ class Driver:
         """The run's clock in seconds; it stands still while there is no server."""
         return time.monotonic() - self._zero
 
+    @property
+    def up(self) -> frozenset[int]:
+        """The seats whose workers can take a job, or have one."""
+        return frozenset(self._up)
+
     def _tell(self, row: dict[str, Any]) -> None:
         for callback in self.callbacks:
             callback.evaluated(self, row)
 
     def kill(self, seat: int) -> bool:
-        """Kill the worker in a seat, for tests; False if there is none that is up."""
-        if seat not in self._up:
+        """Kill the worker in a seat, for tests; False if that one is being killed already.
+
+        The run does not end before it has heard of the death: every kill is counted.
+        """
+        if seat in self._killed:
             return False
         self._up.discard(seat)
         self._killed.add(seat)
@@ -190,6 +198,17 @@ class Driver:
             self._kill_the_hung()
         if not interrupted:
             self._news.extend(self.history.finish(self.now))
+            self._bury()
+
+    def _bury(self) -> None:
+        """Hear of the deaths of those whom `kill` ended, though the run needs nobody any more."""
+        while self._killed and not self.interrupted:
+            events = list(self._news) or self.engine.events(_GLANCE)
+            self._news.clear()
+            for event in events:
+                if isinstance(event, Died) and event.seat in self._killed:
+                    self._killed.discard(event.seat)
+                    self.deaths += 1
 
     def _over(self) -> bool:
         return self._stopped or self.server.arrivals >= self.steps or self.books.diverged_at is not None
