@@ -137,18 +137,19 @@ class Driver:
         books.load_state_dict(state["books"])
         self.deaths, self.failures, self.reissued = state["counts"]
         self._tried = dict(state["tried"])
-        self.history.rows = list(state["rows"])
-        self.history.note(self._restored())
+        self.history.load_state_dict(state["history"])
+        self._news.extend(self.history.note(self._restored()))
         if entries:
             compute = Contributor(books.problem, FlatModule(books.problem.model(books.seed)), points)
             with one_thread():
                 for entry in entries:
                     if self.interrupted:  # nothing is lost: the journal still has it all
                         raise KeyboardInterrupt
-                    outcome = books.redo(entry, compute)
-                    if outcome is not None:
-                        self.history.count(math.nan, outcome.delay)
-                        self.history.note(entry.at)
+                    counted = books.redo(entry, compute)
+                    if counted is not None:
+                        outcome, loss = counted
+                        self.history.count(loss, outcome.delay)
+                        self._news.extend(self.history.note(entry.at))
         self._restored()
 
     def _restored(self) -> float:
@@ -164,7 +165,7 @@ class Driver:
         """Return everything a resumed run needs."""
         return {
             "books": self.books.state_dict(),
-            "rows": list(self.history.rows),
+            "history": self.history.state_dict(),
             "counts": [self.deaths, self.failures, self.reissued],
             "tried": dict(self._tried),
         }
