@@ -49,7 +49,7 @@ def replays(result: Result, problem: Any) -> None:
 
 
 @NOBODY_RUNS_AHEAD
-@pytest.mark.parametrize("what", ["kill", "exit", "hang", "memory", "raise", "sys.exit"])
+@pytest.mark.parametrize("what", ["kill", "exit", "hang", "memory", "allocate", "raise", "shape", "sys.exit"])
 def test_a_ticket_that_fails_once_is_computed_again(what: str, setting: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "tried").mkdir()
     problem = Trouble(tmp_path / "tried", what, tickets=(3, 11))
