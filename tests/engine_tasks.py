@@ -50,9 +50,11 @@ class Trouble(Quadratic):
         self.folder, self.what, self.tickets, self.times = str(folder), what, tickets, times
 
     def batch_of(self, number: int, sample: int, group: int) -> Any:
-        if number in self.tickets and self._attempt(number) < self.times:
-            self._do()
         batch = self.batch(sample, group)
+        if number in self.tickets and self._attempt(number) < self.times:
+            if self.what == "shape":
+                return batch[0].expand(2, -1), None
+            self._do()
         if self.what == "nan" and number in self.tickets:
             return tuple(part * float("nan") for part in batch) if isinstance(batch, tuple) else batch * float("nan")
         return batch
@@ -75,6 +77,8 @@ class Trouble(Quadratic):
             signal.pause()
         elif self.what == "memory":
             raise MemoryError("no room for this sample")
+        elif self.what == "allocate":
+            torch.empty(1 << 50)
         elif self.what == "raise":
             raise KeyError("no such sample")
         elif self.what == "sys.exit":

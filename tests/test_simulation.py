@@ -17,7 +17,7 @@ import torch
 import latecomer as lc
 from latecomer.optim.reference import TWINS
 from latecomer.problems import Digits, Quadratic
-from latecomer.simulation import PATIENCE
+from latecomer.trainee import PATIENCE
 from support import NAMES, OPTIONS
 from test_delays import MODELS
 

@@ -99,8 +99,11 @@ class Contributor:
 
     def _gradient(self, point: Tensor, batch: Any, sample: int, out: Tensor) -> float:
         torch.default_generator.manual_seed(sample >> 1)  # dropout and the like
-        if self.problem.gradient(point, batch, out):
+        target = out.view_as(out)  # torch may reshape what it writes to, and that must not be the slot
+        if self.problem.gradient(point, batch, target):
             loss = math.nan
+            if target.shape != out.shape:
+                raise ValueError(f"The problem's gradient has shape {tuple(target.shape)}, not {tuple(out.shape)}")
         else:
             with other_generators(sample):
                 loss = float(self.flat.gradient(point, lambda module: self.problem.loss(module, batch), out))

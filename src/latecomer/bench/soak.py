@@ -51,7 +51,7 @@ class Soak:
     @property
     def good(self) -> bool:
         """Whether the run held."""
-        return self.exactly_once and self.difference == 0.0 and self.deaths >= self.kills
+        return self.exactly_once and self.difference == 0.0 and self.deaths == self.kills
 
 
 class _Reaper(Callback):
@@ -63,7 +63,7 @@ class _Reaper(Callback):
     def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
         while self.done < len(self.when) and self.when[self.done] <= outcome.arrival:
             seats = self.draws.permutation(run.workers)
-            if not any(run.kill(int(seat)) for seat in seats):
+            if not any(run.kill(int(seat)) for seat in seats if int(seat) in run.up):
                 return
             self.done += 1
 

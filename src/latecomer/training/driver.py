@@ -101,17 +101,25 @@ class Driver:
         """The run's clock in seconds; it stands still while there is no server."""
         return time.monotonic() - self._zero
 
+    @property
+    def up(self) -> frozenset[int]:
+        """The seats whose workers can take a job, or have one."""
+        return frozenset(self._up)
+
     def _tell(self, row: dict[str, Any]) -> None:
         for callback in self.callbacks:
             callback.evaluated(self, row)
 
     def kill(self, seat: int) -> bool:
-        """Kill the worker in a seat, for tests; False if there is none that is up."""
-        if seat not in self._up:
+        """Kill the worker in a seat, for tests; False if that one is being killed already.
+
+        The run does not end before it has heard of the death: every kill is counted.
+        """
+        if seat in self._killed:
             return False
         self._up.discard(seat)
         self._killed.add(seat)
-        self.engine.kill(seat)
+        self.engine.kill(self._seat[seat])
         return True
 
     def stop(self) -> None:
@@ -136,8 +144,8 @@ class Driver:
         books.load_state_dict(state["books"])
         self.deaths, self.failures, self.reissued = state["counts"]
         self._tried = dict(state["tried"])
-        self.history.rows = list(state["rows"])
-        self.history.note(self._restored())
+        self.history.load_state_dict(state["history"])
+        self._news.extend(self.history.note(self._restored()))
         if entries:
             scratch = FlatModule(books.problem.model(books.seed))
             compute = Contributor(books.problem, scratch, points, self.engine.bf16)
@@ -145,10 +153,11 @@ class Driver:
                 for entry in entries:
                     if self.interrupted:  # nothing is lost: the journal still has it all
                         raise KeyboardInterrupt
-                    outcome = books.redo(entry, compute)
-                    if outcome is not None:
-                        self.history.count(math.nan, outcome.delay)
-                        self.history.note(entry.at)
+                    counted = books.redo(entry, compute)
+                    if counted is not None:
+                        outcome, loss = counted
+                        self.history.count(loss, outcome.delay)
+                        self._news.extend(self.history.note(entry.at))
         self._restored()
         if self.server.workers > self.seats:
             raise ValueError(
@@ -175,7 +184,7 @@ class Driver:
         """Return everything a resumed run needs."""
         return {
             "books": self.books.state_dict(),
-            "rows": list(self.history.rows),
+            "history": self.history.state_dict(),
             "counts": [self.deaths, self.failures, self.reissued],
             "tried": dict(self._tried),
         }
@@ -209,6 +218,18 @@ class Driver:
             self._kill_the_hung()
         if not interrupted:
             self._news.extend(self.history.finish(self.now))
+            self._bury()
+
+    def _bury(self) -> None:
+        """Hear of the deaths of those whom `kill` ended, though the run needs nobody any more."""
+        while self._killed and not self.interrupted:
+            events = list(self._news) or self.engine.events(_GLANCE)
+            self._news.clear()
+            for event in events:
+                worker = self._worker.get(event.seat)
+                if isinstance(event, Died) and worker in self._killed:
+                    self._killed.discard(worker)
+                    self.deaths += 1
 
     def _over(self) -> bool:
         return self._stopped or self.server.arrivals >= self.steps or self.books.diverged_at is not None

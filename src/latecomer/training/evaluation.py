@@ -82,15 +82,38 @@ class Evaluation:
         aside: list[Event] = []
         while not self._free:
             aside += self._wait()
-        index = self._free.pop()
-        slot = self._slots[index]
+        slot = self._queue(row)
         slot.points[0].copy_(self.books.flat.x.detach())
         if len(slot.statistics):
             self.books.statistics.store(slot.statistics)
-        place = self.books.server.workers + index
-        self._waiting.append((Job(arrivals, place, evaluate=True), row))
         self._next()
         return aside
+
+    def _queue(self, row: dict[str, Any]) -> Slot:
+        """Put a row in line for metrics; the caller fills the slot with what is to be evaluated."""
+        index = self._free.pop()
+        place = self.books.server.workers + index
+        self._waiting.append((Job(int(row["arrival"]), place, evaluate=True), row))
+        return self._slots[index]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the rows, and what those that still wait for their metrics are to be evaluated at."""
+        waiting = []
+        for job, row in self._waiting:
+            slot = self._slots[job.slot - self.books.server.workers]
+            waiting.append((dict(row), slot.points[0].clone(), slot.statistics.clone()))
+        means = list(self._losses), list(self._delays)
+        return {"rows": [dict(row) for row in self.rows], "waiting": waiting, "means": means}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there, and evaluate what had not been."""
+        self.rows = list(state["rows"])
+        self._losses, self._delays = map(list, state["means"])
+        for row, point, statistics in state["waiting"]:
+            slot = self._queue(row)
+            slot.points[0].copy_(point)
+            slot.statistics.copy_(statistics)
+        self._next()
 
     def finish(self, at: float) -> list[Event]:
         """Add the last row and wait until all are evaluated."""

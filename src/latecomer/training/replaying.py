@@ -123,12 +123,14 @@ def replay(
     if torch.equal(found, x):
         return Replayed(run, recorded, 0.0, f"{name} lands on the same parameters, bit for bit.")
     difference = float((found.double() - x.double()).abs().max())
-    why = "it starts from other parameters" if other_start else _why(about)
+    why = "it starts from other parameters" if other_start else _why(about, problem)
     words = f"{name} lands {difference:.3g} away from the recorded parameters (largest difference); {why}."
     return Replayed(run, recorded, difference, words)
 
 
-def _why(about: dict[str, Any]) -> str:
+def _why(about: dict[str, Any], problem: Problem) -> str:
+    if about.get("problem") != repr(problem):
+        return f"the recorded task was {about.get('problem')}, this is {problem!r}"
     if about.get("torch") != torch.__version__:
         return f"it was recorded with torch {about.get('torch')}, this is {torch.__version__}"
     return "another machine, or a task that is not the recorded one or draws numbers of its own"

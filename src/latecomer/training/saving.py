@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import threading
@@ -89,6 +90,8 @@ class Saver:
     def save(self, arrivals: int, state: dict[str, Any]) -> None:
         """Write a checkpoint in a thread; wait for the one before if it is not done."""
         self.wait()
+        with contextlib.suppress(OSError):  # the disk is still full, as has been said
+            self.journal.resume()
         whole = {"run": self._run, "entries": self.journal.entries, "state": state}
         self._thread = threading.Thread(target=self._write, args=(arrivals, whole))
         self._thread.start()

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import IterableDataset, default_collate
 
 from ..generators import seeded
+from ..naming import kind
 from ..optim.checks import POSITIVE, whole_number
 from ..problems.base import Problem
 from ..seeds import picks, stream
@@ -95,6 +96,13 @@ class Task(Problem):
         self._drawn: tuple[int, Any] | None = None
         if dataset is not None:
             self._check_data()
+
+    def __repr__(self) -> str:
+        """Say which task this is by names, types and lengths: what is in the data is not looked at."""
+        parts = {"model": self._model, "loss_fn": self._loss, "dataset": self._dataset, "collate_fn": self._collate}
+        parts |= {"sampler": self._sampler, "batch_fn": self._batch_fn, "group_fn": self._group_fn}
+        words = ", ".join(f"{name}={kind(part)}" for name, part in parts.items() if part is not None)
+        return f"{super().__repr__()[:-1]}, {words})"
 
     def _check_data(self) -> None:
         data, sampler = self._dataset, self._sampler
