@@ -1,13 +1,9 @@
-"""The same contract on Ray: faults, nodes that leave and join, replays to the bit, nobody else let in, nothing left."""
+"""The same contract on Ray, whichever way the tensors go; a node that is killed, one that joins, and sweeps."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import select
-import subprocess
 import sys
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +11,10 @@ import pytest
 
 import latecomer as lc
 from engine_tasks import regression
-from latecomer.engines.cluster import Cluster
 from latecomer.engines.ray import RayEngine
-from latecomer.testing import KillAt, Probe, check_engine
+from latecomer.testing import Normed, check_engine
 from latecomer.training import replay
 
-ROOT = Path(__file__).parent.parent.parent
-LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
 # Ray itself leaves sockets and files to the garbage collector.
 pytestmark = [
     pytest.mark.xdist_group("ray"),
@@ -30,121 +23,70 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
+WAYS: dict[str, dict[str, Any]] = {
+    "shared": {},
+    "zeromq": {"shared": False},
+    "object-store": {"data_plane": "object-store"},
+}
 
 
-@pytest.fixture(scope="module")
-def ray() -> Iterator[Any]:
-    """One Ray for all tests that only need some."""
-    path = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests"), path or ""])
-    cluster = Cluster(cpus=8)
-    yield cluster.connect()
-    children = descendants()
-    cluster.close()
-    if path is None:
-        del os.environ["PYTHONPATH"]
-    else:
-        os.environ["PYTHONPATH"] = path
-    assert ended(children)
+@pytest.mark.parametrize("way", WAYS)
+def test_the_contract(way: str, ray_cluster: Any) -> None:
+    found = check_engine(partial(RayEngine, ray_cluster.address, **WAYS[way]))
+    assert "a run with deaths replays to the same bits" in found
+    assert "nothing is left of a server that is killed" in found
 
 
-def stat(pid: str) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    except OSError:
-        return []
-
-
-def descendants() -> set[int]:
-    """Return the processes that this one has started, and those they have."""
-    parents = {entry.name: stat(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
-    found, new = set(), {str(os.getpid())}
-    while new:
-        new = {pid for pid, words in parents.items() if words and words[1] in new and words[0] != "Z"}
-        found |= new
-    return {int(pid) for pid in found}
-
-
-def ended(pids: set[int]) -> bool:
-    """Wait until processes have ended, without polling."""
-    for pid in pids:
-        try:
-            fd = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        ready, _, _ = select.select([fd], [], [], 60)
-        os.close(fd)
-        if not ready:
-            return False
-    return True
-
-
-def listening(pids: set[int]) -> set[str]:
-    """Return the addresses on which processes listen, as the kernel writes them."""
-    inodes = set()
-    for pid in pids:
-        for entry in Path(f"/proc/{pid}/fd").glob("*"):
-            with contextlib.suppress(OSError):  # closed meanwhile
-                inodes.add(str(entry.readlink())[8:-1])  # socket:[4711]
-    rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
-    return {row[1].split(":")[0] for row in rows if row[3] == "0A" and row[9] in inodes}
-
-
-def test_one_machine_listens_on_loopback_only_and_asks_for_a_token(ray: Any, tmp_path: Path) -> None:
-    from ray._raylet import AuthenticationMode, get_authentication_mode
-
-    addresses: set[str] = set()
-
-    class Look(lc.training.Callback):
-        def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
-            if outcome.arrival == 5:
-                addresses.update(listening(descendants() | {os.getpid()}))
-
+@pytest.mark.parametrize("options", [{}, {"shared": False}, {"data_plane": "object-store"}])
+def test_bfloat16_gives_the_same_bits_every_way(options: dict[str, Any], ray_cluster: Any, tmp_path: Path) -> None:
     path = tmp_path / "run.parquet"
-    result = lc.fit(
-        regression(), lr=0.05, workers=2, engine="ray", steps=20, record=path, callbacks=[Look()], evaluate_every=20
-    )
-    assert len(addresses) >= 1
-    assert addresses <= LOOPBACK
-    assert get_authentication_mode() == AuthenticationMode.TOKEN
-    assert result.deaths == 0
-    assert replay(path, regression()).difference == 0.0
+    engine = RayEngine(ray_cluster.address, bf16=True, **options)
+    lc.fit(Normed(), optimizer="ordered-mu2", lr=0.01, workers=2, engine=engine, steps=30, record=path)
+    assert replay(path, Normed()).difference == 0.0
 
 
-def test_the_contract_over_the_network(ray: Any) -> None:
-    def make() -> RayEngine:
-        return RayEngine(shared=False)
+class Nodes(lc.training.Callback):
+    """Kills a node once all work, and has another one join when its workers are missed; ends when all work again."""
 
-    assert "a run with deaths replays to the same bits" in check_engine(make)
+    def __init__(self, cluster: Any, node: Any) -> None:
+        self.cluster, self.doomed, self.new = cluster, node, None
+        self.came, self.back = set[int](), set[int]()
 
-
-@pytest.mark.parametrize("options", [{}, {"shared": False, "bf16": True}, {"data_plane": "object-store"}])
-def test_every_way_of_the_tensors_replays_with_a_kill(ray: Any, options: dict[str, Any], tmp_path: Path) -> None:
-    path, problem = tmp_path / "run.parquet", Probe()
-    engine = RayEngine(**options)
-    result = lc.fit(
-        problem, optimizer="ordered-mu2", lr=0.01, workers=2, engine=engine, steps=60, record=path,
-        callbacks=[KillAt((1, 20))],
-    )  # fmt: skip
-    assert result.deaths == 1
-    assert len(set(result.trace.ticket.tolist())) == 60
-    assert replay(path, problem).difference == 0.0
-
-
-def test_a_cluster_that_is_not_there_is_named() -> None:
-    with pytest.raises(ValueError, match="Unknown data_plane"):
-        RayEngine(data_plane="pigeon")
-    with pytest.raises(ValueError, match="Invalid silence value"):
-        RayEngine(silence=0)
+    def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
+        self.came.add(ticket.worker)
+        if self.doomed is not None:
+            if len(self.came) == 3:
+                self.cluster.remove_node(self.doomed, allow_graceful=False)
+                self.doomed = None
+        elif self.new is not None:
+            self.back.add(ticket.worker)
+            if len(self.back) == 3:
+                run.stop()
+        elif run.deaths == 2:  # both of its workers
+            self.new = self.cluster.add_node(num_cpus=2, node_ip_address="127.0.0.1", resources={"seat": 2})
 
 
-def test_missing_ray_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ImportError, match=r"latecomer\[ray\]"):
-        lc.fit(regression(), lr=0.1, engine="ray", steps=5)
+def test_a_node_is_killed_and_another_joins_and_the_run_replays(ray_cluster: Any, tmp_path: Path) -> None:
+    problem, record = lc.problems.quadratic(), tmp_path / "run.parquet"
+    problem.evaluates = False  # type: ignore[attr-defined]
+    first = ray_cluster.add_node(num_cpus=1, node_ip_address="127.0.0.1", resources={"seat": 1})
+    nodes = Nodes(ray_cluster, ray_cluster.add_node(num_cpus=2, node_ip_address="127.0.0.1", resources={"seat": 2}))
+    try:
+        result = lc.fit(
+            problem, optimizer="ordered-momentum", lr=0.01, workers=3, min_workers=3, steps=1_000_000, record=record,
+            engine=RayEngine(ray_cluster.address, shared=False, resources={"seat": 1}), callbacks=[nodes],
+        )  # fmt: skip
+    finally:
+        for node in (first, nodes.doomed, nodes.new):
+            if node is not None:
+                ray_cluster.remove_node(node)
+    assert result.deaths == 2  # of three workers two were on the node
+    assert nodes.back == {0, 1, 2}
+    assert len(set(result.trace.ticket.tolist())) == len(result.trace) == result.server.arrivals
+    assert replay(record, problem).difference == 0.0
 
 
-def test_a_sweep_on_ray_keeps_and_resumes(ray: Any, tmp_path: Path) -> None:
+def test_a_sweep_on_ray_keeps_and_resumes(ray_cluster: Any, tmp_path: Path) -> None:
     from latecomer.experiments import Store, Sweep, run_sweep
     from latecomer.experiments.spec import Grid
 
@@ -161,45 +103,36 @@ def test_a_sweep_on_ray_keeps_and_resumes(ray: Any, tmp_path: Path) -> None:
         assert here.history(run.key).equals(there.history(run.key))
 
 
-SCRIPT = """
-import os, sys
-import latecomer as lc
-from engine_tasks import KillServer, regression
+def test_the_command_sweeps_on_ray(ray_cluster: Any, tmp_path: Path) -> None:
+    from rich.console import Console
 
-class Tell(lc.training.Callback):
-    def arrived(self, run, ticket, outcome, loss):
-        if outcome.arrival == 3:
-            from test_ray import descendants
-            print(*descendants(), flush=True)
+    from latecomer.cli_sweep import SweepCommand
+    from latecomer.experiments import Store, Sweep
+    from latecomer.experiments.spec import Grid
 
-if __name__ == "__main__":
-    lc.fit(regression(), optimizer="catch-up", lr=0.02, workers=2, steps=40, checkpoint=sys.argv[1], engine="ray",
-           checkpoint_every=20, callbacks=[Tell(), KillServer(27)])
-"""
+    grid = Grid("momentum", {"lr": [0.1, 0.2]})
+    sweep = Sweep("s", "quadratic", "uniform", 10, (0,), (grid,), delay_options={"workers": 2})
+    spec, store, said = tmp_path / "sweep.toml", tmp_path / "runs", []
+    spec.write_text(sweep.to_toml())
+    command = SweepCommand(str(spec), store=store, engine="ray", address=ray_cluster.address)
+    for _ in range(2):
+        console = Console(record=True, quiet=False, file=(tmp_path / "out").open("w"), width=200)
+        command.run(console)
+        console.file.close()
+        said.append(console.export_text())
+    assert "2 runs, 0 are in" in said[0]
+    assert "2 runs, 2 are in" in said[1]
+    assert all(run.key in Store(store) for run in sweep.runs())
 
 
-def test_a_server_that_is_killed_leaves_no_ray_and_goes_on_where_it_was(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
-    path = os.pathsep.join(str(ROOT / part) for part in ("src", "tests", "tests/engines"))
-    run = subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "ckpt")],
-        capture_output=True, text=True, timeout=380, env={**os.environ, "PYTHONPATH": path},
-    )  # fmt: skip
-    assert run.returncode == -9, run.stderr
-    pids = {int(word) for word in run.stdout.split()}
-    assert len(pids) > 4
-    assert ended(pids)
-    seen = []
+def test_what_cannot_be_is_named(ray_settings: None) -> None:
+    with pytest.raises(ValueError, match="Unknown data_plane"):
+        RayEngine(data_plane="pigeon")
+    with pytest.raises(ValueError, match="Invalid silence value"):
+        RayEngine(silence=0)
 
-    class See(lc.training.Callback):
-        def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
-            seen.append(outcome.arrival)
 
-    result = lc.fit(
-        regression(), optimizer="catch-up", lr=0.02, workers=2, steps=40, checkpoint=tmp_path / "ckpt",
-        checkpoint_every=20, record=tmp_path / "run.parquet", callbacks=[See()],
-    )  # fmt: skip  # on another engine: a checkpoint does not know who computed it
-    assert seen[0] == 28
-    assert result.server.arrivals == 40
-    assert replay(tmp_path / "run.parquet", regression()).difference == 0.0
+def test_missing_ray_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r"latecomer\[ray\]"):
+        lc.fit(regression(), lr=0.1, engine="ray", steps=5)

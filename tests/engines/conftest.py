@@ -1,0 +1,77 @@
+"""One Ray for all tests that need some: two nodes' worth of processes on the loopback address, gone in the end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from processes import descendants, ended
+
+ROOT = Path(__file__).parent.parent.parent
+LOOPBACK = "127.0.0.1"
+# A node that is gone is missed after five seconds; one that is only slow has as long as ever to answer.
+IMPATIENT = {"RAY_health_check_period_ms": "1000", "RAY_health_check_initial_delay_ms": "1000"}
+
+
+@contextmanager
+def head(cpus: int) -> Iterator[Any]:
+    """Start the head of a cluster that others can join, and end it and all that have."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": cpus, "node_ip_address": LOOPBACK})
+    try:
+        yield cluster
+    finally:
+        if ray.is_initialized() and ray.get_runtime_context().gcs_address == cluster.address:
+            ray.shutdown()
+        cluster.shutdown()
+
+
+@pytest.fixture(scope="session")
+def ray_settings() -> Iterator[None]:
+    """Have Ray listen on loopback, ask for a token, and find the tests' modules; nothing of it is left."""
+    import ray
+    from ray._private.authentication.authentication_token_setup import _enable_token_auth
+
+    from latecomer.engines.cluster import _for_us_alone
+
+    before = descendants()
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+    with pytest.MonkeyPatch.context() as patch, _for_us_alone(ray):
+        for variable, value in {**IMPATIENT, "PYTHONPATH": path}.items():
+            patch.setenv(variable, value)
+        _enable_token_auth()
+        yield
+    assert ended({pid for pid in descendants() - before if "ray" in name(pid)})
+
+
+def name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
+
+
+@pytest.fixture(scope="session")
+def ray_cluster(ray_settings: None) -> Iterator[Any]:
+    """A cluster to which this process is connected."""
+    import ray
+
+    with head(cpus=4) as cluster:
+        ray.init(address=cluster.address, log_to_driver=False)
+        children = descendants()
+        yield cluster
+        children |= descendants()
+    assert ended({pid for pid in children if "ray" in name(pid)})
+
+
+@pytest.fixture
+def second_head(ray_settings: None) -> Any:
+    """Something that starts the head of a cluster to which this process is not connected."""
+    return head
