@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,12 @@ from processes import descendants, ended
 
 ROOT = Path(__file__).parent.parent.parent
 LOOPBACK = "127.0.0.1"
-# A node that is gone is missed after five seconds; one that is only slow has as long as ever to answer.
-IMPATIENT = {"RAY_health_check_period_ms": "1000", "RAY_health_check_initial_delay_ms": "1000"}
+# A node that is gone is missed after five seconds, a head after two; who is only slow has as long as ever to answer.
+IMPATIENT = {
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "2",
+}
 
 
 @contextmanager
@@ -48,14 +52,18 @@ def ray_settings() -> Iterator[None]:
             patch.setenv(variable, value)
         _enable_token_auth()
         yield
-    assert ended({pid for pid in descendants() - before if "ray" in name(pid)})
+    assert ended(rays(descendants() - before))
 
 
-def name(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-    except OSError:
-        return ""
+def rays(pids: set[int]) -> set[int]:
+    """Return those processes that are Ray's."""
+    found = set()
+    for pid in pids:
+        with suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_text()
+            if words.startswith("ray::") or "/ray/" in words:
+                found.add(pid)
+    return found
 
 
 @pytest.fixture(scope="session")
@@ -65,10 +73,10 @@ def ray_cluster(ray_settings: None) -> Iterator[Any]:
 
     with head(cpus=4) as cluster:
         ray.init(address=cluster.address, log_to_driver=False)
-        children = descendants()
         yield cluster
-        children |= descendants()
-    assert ended({pid for pid in children if "ray" in name(pid)})
+        children = rays(descendants())
+    assert len(children) > 2
+    assert ended(children)
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def test_the_contract(way: str, ray_cluster: Any) -> None:
     assert "nothing is left of a server that is killed" in found
 
 
-@pytest.mark.parametrize("options", [{}, {"shared": False}, {"data_plane": "object-store"}])
+@pytest.mark.parametrize("options", [{}, {"shared": False}])
 def test_bfloat16_gives_the_same_bits_every_way(options: dict[str, Any], ray_cluster: Any, tmp_path: Path) -> None:
     path = tmp_path / "run.parquet"
     engine = RayEngine(ray_cluster.address, bf16=True, **options)

@@ -14,6 +14,7 @@ import pytest
 
 import latecomer as lc
 from engine_tasks import regression
+from latecomer.engines.ray import RayEngine
 from latecomer.training import replay
 from processes import ended
 
@@ -48,18 +49,19 @@ class Tell(lc.training.Callback):
     def arrived(self, run, ticket, outcome, loss):
         if outcome.arrival == 27:
             from processes import descendants, listening
-            from ray._raylet import get_authentication_mode
+            from ray._raylet import AuthenticationMode, get_authentication_mode
 
             pids = descendants()
             listens = listening(pids | {os.getpid()})
-            words = {"pids": list(pids), "listens": list(listens), "mode": get_authentication_mode().name}
+            token = get_authentication_mode() == AuthenticationMode.TOKEN
+            words = {"pids": list(pids), "listens": list(listens), "token": token}
             print(json.dumps(words), flush=True)
 
 class Hold(lc.training.Callback):
     def arrived(self, run, ticket, outcome, loss):
         if outcome.arrival == 27:
             print("here", flush=True)
-            sys.stdin.readline()
+            sys.stdin.readline()  # for ever
 
 if __name__ == "__main__":
     checkpoint, address, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
@@ -72,11 +74,12 @@ def start(folder: Path, address: str = "") -> subprocess.Popen[str]:
     script = folder / "train.py"
     script.write_text(SCRIPT)
     path = os.pathsep.join(str(ROOT / part) for part in ("src", "tests"))
-    return subprocess.Popen(
-        [sys.executable, str(script), str(folder / "ckpt"), address, json.dumps(OPTIONS)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": path},
-    )  # fmt: skip
+    with (folder / "said").open("w") as said:
+        return subprocess.Popen(
+            [sys.executable, str(script), str(folder / "ckpt"), address, json.dumps(OPTIONS)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )  # fmt: skip
 
 
 def goes_on(folder: Path, engine: Any) -> None:
@@ -92,12 +95,15 @@ def goes_on(folder: Path, engine: Any) -> None:
 
 def test_a_server_that_is_killed_let_nobody_in_and_leaves_nothing(tmp_path: Path) -> None:
     with start(tmp_path) as server:
-        said, wrong = server.communicate(timeout=PATIENCE)
-    assert server.returncode == -9, wrong
-    words = json.loads(said)
+        try:
+            out, _ = server.communicate(timeout=PATIENCE)
+        finally:
+            server.kill()
+    assert server.returncode == -9, (tmp_path / "said").read_text()
+    words = json.loads(out)
     assert len(words["pids"]) > 4
     assert ended(set(words["pids"]))
-    assert words["mode"] == "TOKEN"
+    assert words["token"] is True
     assert len(words["listens"]) >= 1
     assert set(words["listens"]) <= LOOPBACK
     goes_on(tmp_path, "local")  # a checkpoint does not know who computed it
@@ -106,16 +112,14 @@ def test_a_server_that_is_killed_let_nobody_in_and_leaves_nothing(tmp_path: Path
 def test_a_head_that_is_killed_takes_the_server_along_and_the_run_goes_on_with_the_next(
     ray_cluster: Any, second_head: Any, tmp_path: Path
 ) -> None:
-    with second_head(cpus=3) as cluster:
-        with start(tmp_path, cluster.address) as server:
-            try:
-                assert server.stdout is not None
-                assert select.select([server.stdout], [], [], PATIENCE)[0]
-                assert server.stdout.readline() == "here\n"
-                cluster.remove_node(cluster.head_node, allow_graceful=False)
-                _, wrong = server.communicate("go on\n", timeout=PATIENCE)
-            finally:
-                server.kill()
-        assert server.returncode == 1, wrong
-        assert "GCS may have been killed" in wrong
-    goes_on(tmp_path, lc.engines.ray.RayEngine(ray_cluster.address))
+    with second_head(cpus=3) as cluster, start(tmp_path, cluster.address) as server:
+        try:
+            assert server.stdout is not None
+            assert select.select([server.stdout], [], [], PATIENCE)[0]
+            assert server.stdout.readline() == "here\n"
+            cluster.remove_node(cluster.head_node, allow_graceful=False)
+            assert server.wait(PATIENCE) == 1
+        finally:
+            server.kill()
+    assert "GCS may have been killed" in (tmp_path / "said").read_text()
+    goes_on(tmp_path, RayEngine(ray_cluster.address))

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import secrets
+import subprocess
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,7 +14,14 @@ __all__ = ["Cluster", "import_ray"]
 
 _LOOPBACK = "127.0.0.1"
 _ONE_MACHINE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-_FAREWELL = "RAY_gcs_rpc_server_reconnect_timeout_s"  # how long Ray's helpers look for a head that is gone
+# When the server is killed Ray's processes follow, but its helpers look for their head for another minute. This one
+# waits for the end of its input, which is the end of the server, and ends those whose raylet was the server's.
+_GUARD = """
+read word && exit
+for file in /proc/[0-9]*/environ; do
+    if tr '\\0' '\\n' < $file | grep -qx "RAY_RAYLET_PID=$1"; then pid=${file#/proc/}; kill -9 ${pid%/environ}; fi
+done
+"""
 _TOKEN = secrets.token_hex(32)  # one a process, because Ray reads it once a process
 
 
@@ -74,7 +82,9 @@ class Cluster:
         else:
             self._undo.enter_context(_for_us_alone(ray))
             cpus = max(1, -int(-self.cpus // 1))
-            ray.init(num_cpus=cpus, include_dashboard=False, _node_ip_address=_LOOPBACK, **options)
+            # "local": never one that happens to run here, to which anybody may belong.
+            ray.init("local", num_cpus=cpus, include_dashboard=False, _node_ip_address=_LOOPBACK, **options)
+            self._undo.enter_context(_guard(ray))
         self._ours = True
         return ray
 
@@ -92,15 +102,29 @@ class Cluster:
 
 
 @contextlib.contextmanager
+def _guard(ray: Any) -> Iterator[None]:
+    """Have somebody clear up if this process is killed."""
+    raylet = ray._private.worker._global_node.all_processes["raylet"][0].process.pid
+    command = ["sh", "-c", _GUARD, "latecomer guard", str(raylet)]
+    nobody = subprocess.DEVNULL
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=nobody, stderr=nobody, start_new_session=True
+    ) as guard:
+        try:
+            yield
+        finally:
+            guard.communicate(b"done\n")
+
+
+@contextlib.contextmanager
 def _for_us_alone(ray: Any) -> Iterator[None]:
     """Have Ray listen on loopback and ask for a token."""
     from ray._private import ray_constants
 
-    before = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", _ONE_MACHINE, _FAREWELL)}
+    before = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", _ONE_MACHINE)}
     cluster = ray_constants.ENABLE_RAY_CLUSTER
     ray_constants.ENABLE_RAY_CLUSTER = False  # else Ray turns 127.0.0.1 into an address that others reach
     os.environ[_ONE_MACHINE] = "0"  # the same for the processes it starts
-    os.environ.setdefault(_FAREWELL, "2")  # the head is on this machine: it does not come back, and they shall go
     os.environ.pop("RAY_AUTH_MODE", None)  # unset, Ray turns it on for a cluster of one machine, in this process too
     if not (os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")):
         os.environ["RAY_AUTH_TOKEN"] = _TOKEN
