@@ -1,6 +1,6 @@
 """Train a model of your own with workers that never wait for each other, then take the run apart.
 
-    python examples/own_model.py
+    python examples/own_model.py [--engine inline | local | ray] [--address auto]
 
 A small network reads sequences of uneven length and adds their last four numbers up; long ones take longer, so they
 arrive late.
@@ -91,11 +91,18 @@ def task() -> lc.Task:
     )
 
 
-def main(steps: int = 600, workers: int = 2) -> Any:
-    """Train, print, replay."""
+def main(steps: int = 600, workers: int = 2, engine: str = "local", address: str | None = None) -> Any:
+    """Train in this process, on processes of this machine, on Ray on it, or on a cluster; print, replay."""
+    moves: Any = engine
+    if engine == "ray":
+        from latecomer.engines.ray import RayEngine
+
+        moves = RayEngine(address)
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "run.parquet"
-        result = lc.fit(task(), optimizer="catch-up", lr=0.1, beta=0.1, workers=workers, steps=steps, record=record)
+        result = lc.fit(
+            task(), optimizer="catch-up", lr=0.1, beta=0.1, workers=workers, steps=steps, record=record, engine=moves
+        )
         print(result.history.select("update", "time", "delay", "loss_short", "loss_long"))
         print(result.trace.describe())
         print(lc.training.replay(record, task()).verdict)
@@ -106,4 +113,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--engine", choices=["inline", "local", "ray"], default="local")
+    parser.add_argument("--address")
     main(**vars(parser.parse_args()))

@@ -46,7 +46,8 @@ def ray_settings() -> Iterator[None]:
     from latecomer.engines.cluster import _for_us_alone
 
     before = descendants()
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+    folders = [str(ROOT / name) for name in ("src", "tests", "examples")]
+    path = os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")])
     with pytest.MonkeyPatch.context() as patch, _for_us_alone(ray):
         for variable, value in {**IMPATIENT, "PYTHONPATH": path}.items():
             patch.setenv(variable, value)

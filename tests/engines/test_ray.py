@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from functools import partial
 from pathlib import Path
@@ -123,6 +124,16 @@ def test_the_command_sweeps_on_ray(ray_cluster: Any, tmp_path: Path) -> None:
     assert "2 runs, 0 are in" in said[0]
     assert "2 runs, 2 are in" in said[1]
     assert all(run.key in Store(store) for run in sweep.runs())
+
+
+def test_the_tutorials_script_runs_on_every_engine(
+    ray_cluster: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent.parent / "examples"))
+    example = importlib.import_module("own_model")
+    for where in ({"engine": "inline"}, {"engine": "local"}, {"engine": "ray", "address": ray_cluster.address}):
+        assert example.main(steps=40, **where).server.arrivals == 40
+        assert "bit for bit" in capsys.readouterr().out
 
 
 def test_what_cannot_be_is_named(ray_settings: None) -> None:

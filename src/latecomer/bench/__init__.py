@@ -2,6 +2,6 @@
 
 from .capacity import Capacity, Costs, capacity, measure_costs, simulated_rate
 from .soak import Soak, soak
-from .straggler import straggler
+from .straggler import Straggler
 
-__all__ = ["Capacity", "Costs", "Soak", "capacity", "measure_costs", "simulated_rate", "soak", "straggler"]
+__all__ = ["Capacity", "Costs", "Soak", "Straggler", "capacity", "measure_costs", "simulated_rate", "soak"]
