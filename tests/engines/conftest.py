@@ -61,8 +61,8 @@ def rays(pids: set[int]) -> set[int]:
     found = set()
     for pid in pids:
         with suppress(OSError):
-            words = Path(f"/proc/{pid}/cmdline").read_text()
-            if words.startswith("ray::") or "/ray/" in words:
+            words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:3]
+            if words[0].startswith("ray::") or any("/ray/" in word for word in words if word.startswith("/")):
                 found.add(pid)
     return found
 
