@@ -130,9 +130,7 @@ def test_a_gap_in_the_journal_is_remembered_over_a_crash(tmp_path: Path, monkeyp
     assert replay(record, regression()).difference == 0.0
 
 
-@pytest.mark.parametrize(
-    "entry", [Entry(b"A", 1, 70, 0, 99.0), Entry(b"I", 0, 70, 0, 99.0), Entry(b"L", 0, 3, 0, 99.0)]
-)
+@pytest.mark.parametrize("what", [(b"A", 1, 70), (b"I", 0, 70), (b"L", 0, 3)])
 def test_a_journal_that_does_not_fit_is_followed_as_far_as_it_does(
     what: tuple[bytes, int, int], tmp_path: Path
 ) -> None:
