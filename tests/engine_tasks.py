@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -92,6 +93,37 @@ class Gate(Quadratic):
         os.write(1, b"j")
         os.read(0, 1)
         return self.batch(sample, group)
+
+
+class Numpy(torch.utils.data.Sampler[int]):
+    """An order of its own, from a generator of numpy's."""
+
+    def __init__(self) -> None:
+        self.random = np.random.default_rng(1)
+
+    def __iter__(self) -> Any:
+        return iter(self.random.permutation(128).tolist())
+
+
+class See(lc.training.Callback):
+    """Notes which arrivals a run counts."""
+
+    def __init__(self, seen: list[int]) -> None:
+        self.seen = seen
+
+    def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
+        self.seen.append(outcome.arrival)
+
+
+class Die(lc.training.Callback):
+    """Ends a run with an exception after an arrival."""
+
+    def __init__(self, arrival: int) -> None:
+        self.arrival = arrival
+
+    def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
+        if outcome.arrival == self.arrival:
+            raise RuntimeError("died")
 
 
 class KillServer(lc.training.Callback):

@@ -27,8 +27,8 @@ class SoakCommand:
     kills: int = 100
     """How many; 1,000 is full size."""
     every: int = 8
-    """Contributions between kills, on average."""
-    workers: int = 2
+    """Contributions between kills, on average, counted while all workers are up."""
+    workers: int = 3
     """Number of workers."""
     method: str = "catch-up"
     """Name of the method."""
@@ -42,13 +42,16 @@ class SoakCommand:
         if self.out is not None:
             writable(self.out)
         from .bench import soak
+        from .cli_progress import counting
 
-        found = soak(
-            self.kills, every=self.every, workers=self.workers, method=self.method, seed=self.seed, progress=console
-        )
+        with counting("kills", self.kills, console) as told:
+            found = soak(
+                self.kills, every=self.every, workers=self.workers, method=self.method, seed=self.seed, told=told
+            )
         shown = {
             "workers killed": f"{found.kills:,}",
             "contributions counted": f"{found.arrivals:,}",
+            "of these late by an update or more": f"{found.late:,}",
             "tickets issued": f"{found.tickets:,}",
             "tickets that a kill took along": f"{found.lost:,}",
             "every ticket counted exactly once": "yes" if found.exactly_once else "NO",

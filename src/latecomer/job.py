@@ -22,6 +22,10 @@ from .statistics import Statistics
 __all__ = ["Contributor", "counts", "evaluated", "one_thread"]
 
 
+COLUMNS = frozenset({"update", "time", "arrival", "train_loss", "delay"})
+"""What a history has besides metrics."""
+
+
 class Contributor:
     """Computes contributions of a problem: same ticket, point and coefficients, same bits, in whichever process.
 
@@ -144,9 +148,9 @@ def evaluated(problem: Problem, module: nn.Module) -> dict[str, float]:
             part.training = training
     if not isinstance(metrics, Mapping) or not all(isinstance(value, Real) for value in metrics.values()):
         raise TypeError(f"A problem's evaluate must return names and numbers, got {metrics!r}")
-    taken = {"update", "time"} & metrics.keys()
+    taken = sorted(COLUMNS & metrics.keys())
     if taken:
-        raise ValueError(f"A problem's evaluate may not call a metric {taken.pop()!r}: the history has that column")
+        raise ValueError(f"A problem's evaluate may not call a metric {taken[0]!r}: the history has that column")
     return {str(name): float(value) for name, value in metrics.items()}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +17,7 @@ from engine_tasks import Trouble, regression
 from latecomer.bench import soak
 from latecomer.engines import Done, Event
 from latecomer.engines.inline import InlineEngine
-from latecomer.testing import KillAt
+from latecomer.testing import KillAt, _ended, _shared_memory
 from latecomer.training import Result, replay
 
 ROOT = Path(__file__).parent.parent.parent
@@ -81,10 +80,11 @@ def test_a_ticket_that_always_fails_counts_with_weight_zero(what: str, setting: 
     replays(result, problem)  # though the sample would kill the process that replays it
 
 
-def test_nan_counts_as_an_arrival_of_weight_zero(tmp_path: Path) -> None:
+@NOBODY_RUNS_AHEAD
+def test_nan_counts_as_an_arrival_of_weight_zero(setting: dict[str, Any], tmp_path: Path) -> None:
     problem = Trouble(tmp_path, "nan", tickets=(4, 9), times=0)
-    result = lc.fit(problem, steps=20, record=tmp_path / "run.parquet", **OPTIONS)
-    exactly_once(result, 20)
+    result = lc.fit(problem, steps=20, record=tmp_path / "run.parquet", **(OPTIONS | setting))
+    exactly_once(result, 20, updates=20 // setting["workers"])
     assert result.non_finite == 2
     replays(result, problem)
 
@@ -107,26 +107,6 @@ def test_2000_updates_with_20_kills_replay_to_the_bit(tmp_path: Path) -> None:
     replays(result, problem)
 
 
-def ended(pids: list[int]) -> bool:
-    """Wait until processes that are not our children have ended, without polling."""
-    for pid in pids:
-        try:
-            fd = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        ready, _, _ = select.select([fd], [], [], 30)
-        os.close(fd)
-        if not ready:
-            return False
-    return True
-
-
-def in_shared_memory() -> set[str]:
-    folder = Path("/dev/shm")
-    names = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    return {name for name in names if not name.startswith("sem.")}  # semaphores: other programs come and go
-
-
 SCRIPT = """
 import os, sys
 import latecomer as lc
@@ -147,7 +127,7 @@ def test_a_server_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     arrival = 33  # a checkpoint at 20, and a journal behind it
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    shared = in_shared_memory()
+    shared = _shared_memory()
     path = os.pathsep.join([str(ROOT / "tests"), str(ROOT / "src")])
     run = subprocess.run(
         [sys.executable, str(script), str(tmp_path / "ckpt"), str(arrival)],
@@ -156,8 +136,8 @@ def test_a_server_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     assert run.returncode == -9, run.stderr
     pids = [int(word) for word in run.stdout.split()]
     assert len(pids) == 2
-    assert ended(pids)
-    assert in_shared_memory() <= shared
+    assert all(_ended(pid) for pid in pids)
+    assert _shared_memory() <= shared
     task = regression()
     seen = []
 

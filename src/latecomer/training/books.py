@@ -9,9 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from ..engines import Job, Slot
-from ..job import Contributor, counts
-from ..optim.kernels import is_finite
+from ..engines import Done, Job, Slot
+from ..job import counts
 from ..policy import Policy, Ticket
 from ..problems.base import Problem
 from ..server import Outcome, Server
@@ -19,7 +18,17 @@ from ..statistics import Statistics
 from ..trainee import Trainee
 from .journal import Entry, Journal
 
-__all__ = ["Books"]
+__all__ = ["Books", "MisfitError"]
+
+
+class MisfitError(ValueError):
+    """An entry of a journal that cannot have come after the state it is done on.
+
+    Examples:
+        >>> raise MisfitError("ticket 7 is not in flight")
+        Traceback (most recent call last):
+        latecomer.training.books.MisfitError: ticket 7 is not in flight
+    """
 
 
 class Books:
@@ -113,10 +122,10 @@ class Books:
         self._write(Entry(b"I", seat, ticket.number, 0, at))
         return self.job(ticket)
 
-    def lose(self, ticket: Ticket, at: float) -> None:
-        """Note that a ticket's worker is gone."""
+    def lose(self, ticket: Ticket, at: float, raised: bool = False) -> None:
+        """Note that a ticket came to nothing: its worker is gone, or its code raised."""
         self.server.lose(ticket)
-        self._write(Entry(b"L", ticket.worker, ticket.number, 0, at))
+        self._write(Entry(b"L", ticket.worker, ticket.number, int(raised), at))
 
     def join(self, at: float) -> int:
         """Seat another worker and return its number."""
@@ -135,10 +144,10 @@ class Books:
         self._trainee.counted(outcome)
         return outcome
 
-    def give_up(self, ticket: Ticket, at: float) -> Outcome:
+    def give_up(self, ticket: Ticket, at: float, raised: bool = False) -> Outcome:
         """Count a ticket that nobody could compute."""
         outcome = self.server.give_up(ticket, at=at)
-        self._write(Entry(b"G", ticket.worker, ticket.number, 0, at))
+        self._write(Entry(b"G", ticket.worker, ticket.number, int(raised), at))
         self.given_up.append(ticket.number)
         self._trainee.counted(outcome)
         return outcome
@@ -154,35 +163,38 @@ class Books:
                     stacklevel=2,
                 )
 
-    def redo(self, entry: Entry, compute: Contributor) -> tuple[Outcome, float] | None:
-        """Do an entry of the journal again; an arrival's contribution is computed anew, to the same bits.
+    def redo(self, entry: Entry, compute: Callable[[Job], Done]) -> tuple[Outcome, float] | None:
+        """Do an entry of the journal again.
+
+        Args:
+            entry: What was counted.
+            compute: Has a contribution computed anew, into its slot: the ticket fixes its bits.
 
         Returns:
             What became of an arrival and the loss of its batch; None for other entries.
         """
         if entry.kind == b"I":
-            number = self.issue(entry.seat, entry.at).number
-            if number != entry.number:
-                raise ValueError(f"The journal does not fit its checkpoint: ticket {entry.number} is not next")
+            if self.server.holds(entry.seat) is not None:
+                raise MisfitError(f"seat {entry.seat} has a ticket already")
+            if self.server.upcoming != entry.number:
+                raise MisfitError(f"ticket {entry.number} is not next")
+            self.issue(entry.seat, entry.at)
             return None
         if entry.kind == b"J":
+            if self.server.workers != entry.seat:
+                raise MisfitError(f"worker {entry.seat} is not next to join")
             self.join(entry.at)
             return None
         ticket = self.server.find(entry.number)
-        if ticket is None:
-            raise ValueError(f"The journal does not fit its checkpoint: ticket {entry.number} is not in flight")
+        if ticket is None or ticket.worker != entry.seat:
+            raise MisfitError(f"ticket {entry.number} is not with seat {entry.seat}")
         if entry.kind == b"L":
-            self.lose(ticket, entry.at)
+            self.lose(ticket, entry.at, bool(entry.group))
             return None
         if entry.kind == b"G":
-            return self.give_up(ticket, entry.at), math.nan
-        job = self.job(ticket)
-        slot = self._slots[job.slot]
-        what = (job.number, job.sample, entry.group, job.version, job.here, job.before)
-        loss = compute(slot.points, slot.gradient, *what)
-        if len(slot.statistics):
-            slot.statistics.copy_(compute.statistics.sent)
-        return self.arrive(ticket, finite=is_finite(slot.gradient), group=entry.group, at=entry.at), loss
+            return self.give_up(ticket, entry.at, bool(entry.group)), math.nan
+        done = compute(self.job(ticket))
+        return self.arrive(ticket, finite=done.finite, group=entry.group, at=entry.at), done.loss
 
     # ---- state --------------------------------------------------------------------------------------------------
 

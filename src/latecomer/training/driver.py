@@ -11,18 +11,20 @@ from dataclasses import replace
 from typing import Any
 
 from ..engines import Died, Done, Engine, Event, Failed, Job, Ready, WorkerSpec
-from ..flat import FlatModule
-from ..job import Contributor, one_thread
 from ..optim import AsyncOptimizer
+from ..optim.checks import whole_number
 from ..policy import Ticket
 from ..server import Outcome, Server
 from .books import Books
 from .callbacks import Callback
-from .evaluation import IMPORTABLE, Evaluation
+from .evaluation import Evaluation
 from .journal import Entry
+from .redoing import Redoing
+from .seating import Seating, Unborn
 
 __all__ = ["Driver"]
 
+_HOPELESS = 3  # so many tickets that raise before any other has come back end a run
 _GLANCE = 0.5  # seconds without an event after which interrupts and hung workers are looked at
 
 
@@ -68,8 +70,6 @@ class Driver:
     ) -> None:
         self.books, self.engine, self.workers, self.steps = books, engine, workers, steps
         self.min_workers, self.seats = min_workers, max(workers, max_workers or 0)
-        self._begun = False
-        self._pair(workers)
         self.attempts, self.timeout, self.callbacks = attempts, timeout, list(callbacks)
         self.deaths = self.failures = self.reissued = self.ignored = 0
         self.reasons: dict[int, str] = {}
@@ -79,8 +79,10 @@ class Driver:
         self._up: set[int] = set()
         self._killed: set[int] = set()
         self._idle: set[int] = set()
-        self._since: dict[int, float] = {}  # seat -> when it got its job
-        self._unborn = 0
+        self._since: dict[int, float] = {}  # worker -> when it got its job
+        self._begun = False
+        self._seating, self._unborn = Seating(workers), Unborn(self.seats)
+        self._unsaid: list[str] = []
         self._news: deque[Event] = deque()
         self._stopped = False
         self.interrupted: Sequence[int] = ()
@@ -111,15 +113,19 @@ class Driver:
             callback.evaluated(self, row)
 
     def kill(self, seat: int) -> bool:
-        """Kill the worker in a seat, for tests; False if that one is being killed already.
+        """Kill whoever is worker ``seat`` of the server; False if that one is being killed already.
 
-        The run does not end before it has heard of the death: every kill is counted.
+        It gets no job any more, and the run does not end before it has heard of the death: every kill is counted.
         """
+        if not 0 <= whole_number("seat", seat) < self.server.workers:
+            raise ValueError(f"Invalid seat value: {seat} (there are {self.server.workers} workers)")
         if seat in self._killed:
             return False
         self._up.discard(seat)
+        self._idle.discard(seat)
+        self._since.pop(seat, None)
         self._killed.add(seat)
-        self.engine.kill(self._seat[seat])
+        self.engine.kill(self._seating.seat(seat))
         return True
 
     def stop(self) -> None:
@@ -128,9 +134,15 @@ class Driver:
 
     # ---- beginning ----------------------------------------------------------------------------------------------
 
-    def start(self, state: dict[str, Any] | None = None, entries: Sequence[Entry] = ()) -> None:
-        """Seat the workers; with a state go on from there, and do again what a journal says came after it."""
+    def start(self, state: dict[str, Any] | None = None, entries: Sequence[Entry] = ()) -> int:
+        """Seat the workers; with a state go on from there, and do again what a journal says came after it.
+
+        Returns:
+            How many entries of the journal have been done again: all, unless one does not fit.
+        """
         books, points = self.books, self.books.optimizer.points
+        if state is not None:
+            self._check_seats(state, entries)
         x = books.flat.x
         size, statistics = x.numel(), len(books.statistics.sent)
         spec = WorkerSpec(books.problem, size, x.dtype, points, statistics, books.seed, self.engine.bf16)
@@ -140,36 +152,29 @@ class Driver:
         self._begin(0.0)
         if state is None:
             self.history.note(0.0)
-            return
+            return 0
         books.load_state_dict(state["books"])
-        self.deaths, self.failures, self.reissued = state["counts"]
         self._tried = dict(state["tried"])
         self.history.load_state_dict(state["history"])
-        self._news.extend(self.history.note(self._restored()))
-        if entries:
-            scratch = FlatModule(books.problem.model(books.seed))
-            compute = Contributor(books.problem, scratch, points, self.engine.bf16)
-            with one_thread():
-                for entry in entries:
-                    if self.interrupted:  # nothing is lost: the journal still has it all
-                        raise KeyboardInterrupt
-                    counted = books.redo(entry, compute)
-                    if counted is not None:
-                        outcome, loss = counted
-                        self.history.count(loss, outcome.delay)
-                        self._news.extend(self.history.note(entry.at))
+        redoing = Redoing(
+            books, self.engine, self.history, self._unborn, attempts=self.attempts, timeout=self.timeout,
+            interrupted=self.interrupted, tried=self._tried,
+        )  # fmt: skip
+        redoing.take(self.history.note(self._restored()))
+        done = redoing(entries)
+        counts = zip(state["counts"], (redoing.deaths, redoing.failures, redoing.reissued), strict=True)
+        self.deaths, self.failures, self.reissued = (before + since for before, since in counts)
+        self._seating = Seating(self.server.workers)
+        self._news.extend(Ready(seat) for seat in sorted(redoing.up))
         self._restored()
-        if self.server.workers > self.seats:
-            raise ValueError(
-                f"The checkpoint has {self.server.workers} workers, {self.seats} seats are asked for: pass "
-                f"max_workers={self.server.workers}"
-            )
-        self._pair(self.server.workers)
+        return done
 
-    def _pair(self, workers: int) -> None:
-        """Give the engine's first seats to the server's workers; others join when they are ready."""
-        self._worker = {seat: seat for seat in range(workers)}
-        self._seat = dict(self._worker)
+    def _check_seats(self, state: dict[str, Any], entries: Sequence[Entry]) -> None:
+        workers = len(state["books"]["server"]["busy"]) + sum(entry.kind == b"J" for entry in entries)
+        if workers > self.seats:
+            raise ValueError(
+                f"The checkpoint has {workers} workers, {self.seats} seats are asked for: pass max_workers={workers}"
+            )
 
     def _restored(self) -> float:
         """Set the clock to where it stood."""
@@ -202,11 +207,7 @@ class Driver:
         self.interrupted = self.history.interrupted = interrupted
         while not self._over() and not interrupted:
             if not self._news:
-                for event in self.engine.events(self._glance()):
-                    if event.seat >= self.seats:  # at once: the server may come to wait for it
-                        self.history.handle(event)
-                    else:
-                        self._news.append(event)
+                self._take(self.engine.events(self._glance()))
             while self._news and not self._over():
                 self._handle(self._news.popleft())
                 if self.server.arrivals > before:
@@ -217,8 +218,16 @@ class Driver:
                         break
             self._kill_the_hung()
         if not interrupted:
+            self._tell_unsaid()
             self._news.extend(self.history.finish(self.now))
             self._bury()
+
+    def _take(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if event.seat >= self.seats:  # at once: the server may come to wait for it
+                self.history.handle(event)
+            else:
+                self._news.append(event)
 
     def _bury(self) -> None:
         """Hear of the deaths of those whom `kill` ended, though the run needs nobody any more."""
@@ -226,7 +235,7 @@ class Driver:
             events = list(self._news) or self.engine.events(_GLANCE)
             self._news.clear()
             for event in events:
-                worker = self._worker.get(event.seat)
+                worker = self._seating.worker(event.seat)
                 if isinstance(event, Died) and worker in self._killed:
                     self._killed.discard(worker)
                     self.deaths += 1
@@ -243,34 +252,38 @@ class Driver:
         if self.timeout is None:
             return
         limit = time.monotonic() - self.timeout
+        if not any(since <= limit for since in self._since.values()):
+            return
+        self._take(self.engine.events(0.0))  # it may be the server that was slow
+        answered = {self._seating.worker(event.seat) for event in self._news}
         for seat, since in list(self._since.items()):
-            if since <= limit:
-                del self._since[seat]
-                self.engine.kill(self._seat[seat])
+            if since <= limit and seat not in answered:
+                self.kill(seat)
 
     def _known(self, event: Event) -> Event | None:
         """Say whose event it is by the server's number; somebody new joins when ready, and is nobody before."""
-        if event.seat not in self._worker:
-            if isinstance(event, Died):
-                self._count_unborn(event)
-                self.engine.restart(event.seat)
-            if not isinstance(event, Ready):
-                return None
-            worker = self.books.join(self.now)
-            self._worker[event.seat], self._seat[worker] = worker, event.seat
-            if self.server.arrivals:
-                warnings.warn(
-                    f"A worker has joined: there are {self.server.workers}, and the run began with {self.workers}. "
-                    "Delays grow along, and beta and lr were chosen for fewer",
-                    stacklevel=2,
-                )
-        worker = self._worker[event.seat]
-        return event if worker == event.seat else replace(event, seat=worker)
+        worker = self._seating.worker(event.seat)
+        if worker is not None:
+            return replace(event, seat=worker)
+        if isinstance(event, Died):
+            self._unborn.died(event)
+            self.engine.restart(event.seat)
+        if not isinstance(event, Ready):
+            return None
+        worker = self.books.join(self.now)
+        self._seating.join(event.seat, worker)
+        if self.server.arrivals:
+            warnings.warn(
+                f"A worker has joined: there are {self.server.workers}, and the run began with {self.workers}. "
+                "Delays grow along, and beta and lr were chosen for fewer",
+                stacklevel=2,
+            )
+        return replace(event, seat=worker)
 
     def _handle(self, news: Event) -> None:
         event = self._known(news)
         if isinstance(event, Ready):
-            self._unborn = 0
+            self._unborn.ready()
             if self._waiting:  # starting processes is no part of the run
                 self._begin(self._base)
                 self._waiting = False
@@ -287,7 +300,7 @@ class Driver:
             ticket = self._ticket(event.seat, event.number)
             if ticket is not None:
                 self.failures += 1
-                self._idle.add(event.seat)
+                self._free(event.seat)
                 self._again(ticket, event.reason, raised=event)
         elif isinstance(event, Died):
             self._died(event)
@@ -304,16 +317,21 @@ class Driver:
         ticket = self._ticket(event.seat, event.number)
         if ticket is None:
             return
-        self._since.pop(event.seat, None)
-        self._idle.add(event.seat)
+        self._free(event.seat)
+        self._tell_unsaid()
         outcome = self.books.arrive(ticket, finite=event.finite, group=event.group, at=self.now)
         self._arrived(ticket, outcome, event.loss)
+
+    def _free(self, seat: int) -> None:
+        """Note that a worker has answered; one that is being killed gets nothing more to do."""
+        self._since.pop(seat, None)
+        if seat not in self._killed:
+            self._idle.add(seat)
 
     def _arrived(self, ticket: Ticket, outcome: Outcome, loss: float) -> None:
         self._tried.pop(ticket.number, None)
         for called_off in outcome.cancelled:  # its worker still computes: only a new one is free
-            self._since.pop(called_off.worker, None)
-            self.engine.kill(self._seat[called_off.worker])
+            self.kill(called_off.worker)
         self.history.count(loss, outcome.delay)
         for callback in self.callbacks:
             callback.arrived(self, ticket, outcome, loss)
@@ -335,29 +353,23 @@ class Driver:
     def _submit(self, seat: int, job: Job) -> None:
         self._idle.discard(seat)
         self._since[seat] = time.monotonic()
-        self.engine.submit(self._seat[seat], job)
+        self.engine.submit(self._seating.seat(seat), job)
 
     # ---- what goes wrong ------------------------------------------------------------------------------------------
 
     def _died(self, event: Died) -> None:
+        """Put a new worker into the seat of a dead one."""
         self.deaths += 1
         self._idle.discard(event.seat)
         self._since.pop(event.seat, None)
         if event.seat not in self._up and event.seat not in self._killed:
-            self._count_unborn(event)
+            self._unborn.died(event)
         self._up.discard(event.seat)
         self._killed.discard(event.seat)
-        self.engine.restart(self._seat[event.seat])
+        self.engine.restart(self._seating.seat(event.seat))
         ticket = self.server.holds(event.seat)
         if ticket is not None:
             self._again(ticket, event.reason)
-
-    def _count_unborn(self, event: Died) -> None:
-        self._unborn += 1
-        # A signal may be bad luck; who ends by itself before anybody was ever up will do so again.
-        hopeless = self._waiting and not event.reason.startswith("killed")
-        if hopeless or self._unborn >= 2 * self.seats + 1:
-            raise ValueError(f"Workers die before they are ready ({event.reason}); {IMPORTABLE}")
 
     def _again(self, ticket: Ticket, reason: str, raised: Failed | None = None) -> None:
         """Have a ticket that came to nothing computed again, or give it up."""
@@ -365,15 +377,23 @@ class Driver:
         tried = self._tried[ticket.number] = self._tried.get(ticket.number, 0) + 1
         self.reasons[ticket.number] = reason
         if tried < self.attempts:
-            self.books.lose(ticket, self.now)
+            self.books.lose(ticket, self.now, raised is not None)
             self._fill()
             return
-        if raised is not None and self.server.arrivals == len(self.books.given_up):
+        nothing_yet = self.server.arrivals == len(self.books.given_up)
+        if nothing_yet and raised is not None and self.server.arrivals + 1 >= min(_HOPELESS, self.steps):
             where = f" ({raised.where})" if raised.where else ""
             raise ValueError(f"The task raises on its first tickets: {reason}{where}")
-        warnings.warn(
+        self._unsaid.append(
             f"Ticket {ticket.number} (sample {ticket.sample}) came to nothing {tried} times, last: {reason}; it counts "
-            "with weight zero",
-            stacklevel=2,
+            "with weight zero"
         )
-        self._arrived(ticket, self.books.give_up(ticket, self.now), math.nan)
+        if not nothing_yet:
+            self._tell_unsaid()
+        self._arrived(ticket, self.books.give_up(ticket, self.now, raised is not None), math.nan)
+
+    def _tell_unsaid(self) -> None:
+        """Warn of tickets that were given up, once it is clear that not all of them are."""
+        for words in self._unsaid:
+            warnings.warn(words, stacklevel=2)
+        self._unsaid = []

@@ -63,7 +63,7 @@ class Journal:
         self.path = path
         self.entries = 0
         self._file: BinaryIO | None = None
-        self._stopped = False
+        self.stopped = False
 
     def read(self, start: int) -> list[Entry]:
         """Return the entries from number ``start`` on, up to the first that is damaged or missing."""
@@ -84,10 +84,14 @@ class Journal:
     def open(self, entries: int) -> None:
         """Go on after so many entries; what stands behind them is cut off."""
         self.path.touch()
-        self._file = self.path.open("r+b", buffering=0)
-        self._file.truncate(entries * _SIZE)
-        self._file.seek(entries * _SIZE)
-        self.entries, self._stopped = entries, False
+        file = self.path.open("r+b", buffering=0)
+        try:
+            file.truncate(entries * _SIZE)
+            file.seek(entries * _SIZE)
+        except OSError:
+            file.close()
+            raise
+        self._file, self.entries, self.stopped = file, entries, False
 
     def append(self, entry: Entry) -> None:
         """Write an entry; if the disk is full, the journal ends here and says so by raising OSError once."""
@@ -100,15 +104,19 @@ class Journal:
                 raise OSError(28, "No space left on device", str(self.path))
         except OSError:
             self.close()
-            self._stopped = True
+            self.stopped = True
             raise
         self.entries += 1
 
     def resume(self) -> None:
         """Go on behind a mark, if the journal had to stop; may raise OSError again, and has then changed nothing."""
-        if self._file is None and self._stopped:
+        if self._file is None and self.stopped:
             self.open(self.entries)
-            self.append(Entry(_GAP, 0, 0, 0, 0.0))
+            self.mark()
+
+    def mark(self) -> None:
+        """Say that what came before here is not in the journal."""
+        self.append(Entry(_GAP, 0, 0, 0, 0.0))
 
     @property
     def going(self) -> bool:

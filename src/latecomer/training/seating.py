@@ -1,0 +1,69 @@
+"""Who sits where: the engine numbers its seats, the server its workers, and whoever comes late joins at the end."""
+
+from __future__ import annotations
+
+from ..engines import Died
+from .evaluation import IMPORTABLE
+
+__all__ = ["Seating", "Unborn"]
+
+
+class Unborn:
+    """Counts workers that die before they are ready, and gives up when that would go on for ever.
+
+    Args:
+        seats: How many workers there may be.
+
+    Examples:
+        >>> unborn = Unborn(seats=2)
+        >>> unborn.died(Died(0, "killed by SIGKILL"))
+        >>> unborn.died(Died(0, "exit code 1"))
+        Traceback (most recent call last):
+        ValueError: Workers die before they are ready (exit code 1); everything a task uses must be importable, and a
+            script that calls fit needs `if __name__ == '__main__':` around the call
+    """
+
+    def __init__(self, seats: int) -> None:
+        self.seats = seats
+        self._count, self._anybody = 0, False
+
+    def ready(self) -> None:
+        """Note that a worker is up."""
+        self._count, self._anybody = 0, True
+
+    def died(self, event: Died) -> None:
+        """Note a death; a signal may be bad luck, but who ends by itself before anybody was up will do so again."""
+        self._count += 1
+        hopeless = not self._anybody and not event.reason.startswith("killed")
+        if hopeless or self._count >= 2 * self.seats + 1:
+            raise ValueError(f"Workers die before they are ready ({event.reason}); {IMPORTABLE}")
+
+
+class Seating:
+    """Which worker of the server sits in which seat of the engine.
+
+    Args:
+        workers: How many there are at first, in as many seats.
+
+    Examples:
+        >>> seating = Seating(workers=2)
+        >>> seating.join(seat=3, worker=2)
+        >>> seating.seat(2), seating.worker(3), seating.worker(2)
+        (3, 2, None)
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._worker = {seat: seat for seat in range(workers)}
+        self._seat = dict(self._worker)
+
+    def join(self, seat: int, worker: int) -> None:
+        """Give a seat to somebody new."""
+        self._worker[seat], self._seat[worker] = worker, seat
+
+    def worker(self, seat: int) -> int | None:
+        """Return who sits there; None if nobody has yet."""
+        return self._worker.get(seat)
+
+    def seat(self, worker: int) -> int:
+        """Return where a worker sits."""
+        return self._seat[worker]
