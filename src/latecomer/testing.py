@@ -10,7 +10,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,15 @@ from .job import Contributor, evaluated, one_thread
 from .problems import Problem, Quadratic
 from .training import Callback, fit, replay
 
-__all__ = ["EngineError", "KillAt", "Normed", "Probe", "check_engine"]
+__all__ = ["CHECKS", "EngineError", "KillAt", "Normed", "Probe", "check_engine"]
 
-_PATIENCE = 300.0
+CHECKS = (
+    "seats", "bits", "nan", "raising", "evaluating", "suicide", "hung", "killed", "restarted", "order", "closed",
+    "averages", "run", "orphans",
+)  # fmt: skip
+"""What `check_engine` looks at, in this order."""
+_ALWAYS = {"seats", "closed"}
+_DEADLY = {"suicide", "hung", "orphans"}  # only for processes
 RAISES, KILLS, HANGS = 1001, 1002, 1003
 """Tickets with which a `Probe` misbehaves."""
 
@@ -67,7 +73,7 @@ class Normed(Problem):
 
     Examples:
         >>> normed = Normed()
-        >>> float(normed.loss(normed.model(0), normed.batch(7, 0))) > 0
+        >>> normed.loss(normed.model(0), normed.batch(7, 0)).item() > 0
         True
     """
 
@@ -112,12 +118,20 @@ class KillAt(Callback):
                 self.fail_at.remove(pair)
 
 
-def check_engine(make_engine: Callable[[], Engine], *, processes: bool = True) -> list[str]:
+def check_engine(
+    make_engine: Callable[[], Engine],
+    *,
+    processes: bool = True,
+    only: Collection[str] | None = None,
+    patience: float = 60.0,
+) -> list[str]:
     """Check that an engine keeps its contract; raise `EngineError` for the first thing it does wrong.
 
     Args:
         make_engine: Makes a fresh engine.
         processes: Whether workers are processes of their own, which may be killed by what they compute.
+        only: Names out of `CHECKS`, to look at some things only; taking and leaving seats are always looked at.
+        patience: Seconds to wait for anything; more where workers take long to start.
 
     Returns:
         What was checked.
@@ -126,15 +140,21 @@ def check_engine(make_engine: Callable[[], Engine], *, processes: bool = True) -
         >>> from latecomer.engines.inline import InlineEngine
         >>> check_engine(InlineEngine, processes=False)[:3]
         ['workers take their seats', 'a gradient has the same bits as in this process', 'NaN is reported']
+        >>> check_engine(InlineEngine, processes=False, only=["nan"])
+        ['workers take their seats', 'NaN is reported', 'closing twice is fine']
     """
-    check = _Check(make_engine, processes)
-    names = ["seats", "bits", "nan", "raising", "evaluating", "killed", "restarted", "order", "closed"]
-    if processes:
-        names[5:5] = ["suicide", "hung"]
-    with contextlib.closing(check.engine):
-        found = [getattr(check, name)() for name in names]
-    found += [_averages(make_engine), _whole_run(make_engine)]
-    return [*found, _orphans(make_engine)] if processes else found
+    wanted = set(CHECKS if only is None else only)
+    if unknown := wanted - set(CHECKS):
+        raise ValueError(f"Unknown checks: {', '.join(sorted(unknown))} (expected some of {', '.join(CHECKS)})")
+    wanted |= _ALWAYS | ({"killed"} if "restarted" in wanted else {"restarted"} if "killed" in wanted else set())
+    if not processes:
+        wanted -= _DEADLY
+    check, found = _Check(make_engine, patience), []
+    with contextlib.closing(check):
+        for name in CHECKS:
+            if name in wanted:
+                found.append(getattr(check, name)())
+    return found
 
 
 def _must(true: bool, what: str) -> None:
@@ -142,14 +162,14 @@ def _must(true: bool, what: str) -> None:
         raise EngineError(what)
 
 
-def _wait_for(engine: Engine, *wanted: type) -> list[Any]:
+def _wait_for(engine: Engine, patience: float, *wanted: type) -> list[Any]:
     """Wait until there is one event for each of these types, and return them in order."""
     found: list[Event] = []
-    until = time.monotonic() + _PATIENCE
+    until = time.monotonic() + patience
     while len(found) < len(wanted):
         found += engine.events(1.0)
         if time.monotonic() > until:
-            raise EngineError(f"waited {_PATIENCE:g} s for {[w.__name__ for w in wanted]}, got {found}")
+            raise EngineError(f"waited {patience:g} s for {[w.__name__ for w in wanted]}, got {found}")
     if sorted(type(event).__name__ for event in found) != sorted(w.__name__ for w in wanted):
         raise EngineError(f"expected {[w.__name__ for w in wanted]}, got {found}")
     return found
@@ -158,14 +178,14 @@ def _wait_for(engine: Engine, *wanted: type) -> list[Any]:
 class _Check:
     """One engine, taken through the table of faults."""
 
-    def __init__(self, make_engine: Callable[[], Engine], processes: bool) -> None:
-        self.make_engine, self.processes = make_engine, processes
+    def __init__(self, make_engine: Callable[[], Engine], patience: float) -> None:
+        self.make_engine, self.patience = make_engine, patience
         self.engine = make_engine()
         self.spec = WorkerSpec(Probe(), size=10, dtype=torch.float64, points=2)
         self.slots = self.engine.start(self.spec, seats=2, slots=3)
 
     def one(self, wanted: type, seat: int, number: int | None = None) -> Any:
-        (event,) = _wait_for(self.engine, wanted)
+        (event,) = _wait_for(self.engine, self.patience, wanted)
         if event.seat != seat or (number is not None and getattr(event, "number", None) != number):
             raise EngineError(f"expected {wanted.__name__} of seat {seat} and ticket {number}, got {event}")
         return event
@@ -176,7 +196,7 @@ class _Check:
         return Job(number, slot, sample=2**63 + number, version=3, here=1.0, before=-0.9, **more)
 
     def seats(self) -> str:
-        seats = {event.seat for event in _wait_for(self.engine, Ready, Ready)}
+        seats = {event.seat for event in _wait_for(self.engine, self.patience, Ready, Ready)}
         _must(seats == {0, 1}, f"seats 0 and 1 must be ready, got {seats}")
         shapes = [(len(slot.points), slot.gradient.shape, slot.gradient.dtype) for slot in self.slots]
         _must(shapes == [(2, torch.Size([10]), torch.float64)] * 3, f"the slots have the wrong shapes: {shapes}")
@@ -255,7 +275,7 @@ class _Check:
             self.engine.submit(0, self.job(number))
             self.engine.kill(0)
             found: list[Event] = []
-            until = time.monotonic() + _PATIENCE
+            until = time.monotonic() + self.patience
             while not found or not isinstance(found[-1], Died):
                 found += self.engine.events(1.0)
                 _must(time.monotonic() < until, f"a killed worker's death is not reported, only {found}")
@@ -272,25 +292,37 @@ class _Check:
         self.engine.close()
         return "closing twice is fine"
 
+    def close(self) -> None:
+        self.engine.close()
 
-def _averages(make_engine: Callable[[], Engine]) -> str:
+    def averages(self) -> str:
+        return _averages(self.make_engine, self.patience)
+
+    def run(self) -> str:
+        return _whole_run(self.make_engine)
+
+    def orphans(self) -> str:
+        return _orphans(self.make_engine, self.patience)
+
+
+def _averages(make_engine: Callable[[], Engine], patience: float) -> str:
     problem = Normed()
     flat = FlatModule(problem.model(0))
     here = Contributor(problem, flat, 1)
     size, count = flat.x.numel(), len(here.statistics.sent)
     with make_engine() as engine:
         slots = engine.start(WorkerSpec(problem, size, flat.x.dtype, statistics=count), seats=1, slots=2)
-        _wait_for(engine, Ready)
+        _wait_for(engine, patience, Ready)
         for slot in slots:
             slot.points[0].copy_(flat.x.detach())
         engine.submit(0, Job(0, slot=1, sample=7))
-        _wait_for(engine, Done)
+        _wait_for(engine, patience, Done)
         with one_thread(), torch.random.fork_rng(devices=[]):
             here(slots[1].points, torch.empty(size), 0, 7, 0, 1)
         _must(torch.equal(slots[1].statistics, here.statistics.sent), "running averages do not come up as computed")
         slots[0].statistics.copy_(torch.arange(count) + 1.0)
         engine.submit(0, Job(1, slot=0, evaluate=True))
-        (event,) = _wait_for(engine, Evaluated)
+        (event,) = _wait_for(engine, patience, Evaluated)
         flat.at(slots[0].points[0])
         here.statistics.load(torch.arange(count) + 1.0)
         _must(event.metrics == evaluated(problem, flat.module), "running averages do not go down to be evaluated")
@@ -312,15 +344,15 @@ def _whole_run(make_engine: Callable[[], Engine]) -> str:
     return "a run with deaths replays to the same bits"
 
 
-def _orphans(make_engine: Callable[[], Engine]) -> str:
+def _orphans(make_engine: Callable[[], Engine], patience: float) -> str:
     """Kill a server, and wait for everybody it had started."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    server = context.Process(target=_serve_for_ever, args=(make_engine, theirs), name="server")
+    server = context.Process(target=_serve_for_ever, args=(make_engine, patience, theirs), name="server")
     server.start()
     theirs.close()
     try:
-        _must(ours.poll(2 * _PATIENCE), "a server in a process of its own did not get its workers up")
+        _must(ours.poll(2 * patience), "a server in a process of its own did not get its workers up")
         pids, memory = ours.recv()
     except EOFError:
         raise EngineError("a server in a process of its own ended before its workers were up") from None
@@ -328,16 +360,16 @@ def _orphans(make_engine: Callable[[], Engine]) -> str:
         server.kill()
         server.join()
         ours.close()
-    _must(all(_ended(pid) for pid in pids), f"the server was killed, and workers live on ({pids})")
+    _must(all(_ended(pid, patience) for pid in pids), f"the server was killed, and workers live on ({pids})")
     _must(not memory & _shared_memory(), f"the server was killed, and shared memory is left: {sorted(memory)}")
     return "nothing is left of a server that is killed"
 
 
-def _serve_for_ever(make_engine: Callable[[], Engine], pipe: Connection) -> None:
+def _serve_for_ever(make_engine: Callable[[], Engine], patience: float, pipe: Connection) -> None:
     before = _shared_memory()
     engine = make_engine()
     engine.start(WorkerSpec(Probe(), size=10, dtype=torch.float64), seats=2, slots=2)
-    pids = [event.pid for event in _wait_for(engine, Ready, Ready)]
+    pids = [event.pid for event in _wait_for(engine, patience, Ready, Ready)]
     pipe.send((pids, _shared_memory() - before))
     threading.Event().wait()
 
@@ -347,13 +379,13 @@ def _shared_memory() -> set[str]:
     return {path.name for path in folder.iterdir() if not path.name.startswith("sem.")} if folder.exists() else set()
 
 
-def _ended(pid: int) -> bool:
+def _ended(pid: int, patience: float) -> bool:
     """Wait until a process that is not our child has ended, as long as patience lasts."""
     try:
         watched = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
     try:
-        return bool(select.select([watched], [], [], _PATIENCE)[0])
+        return bool(select.select([watched], [], [], patience)[0])
     finally:
         os.close(watched)

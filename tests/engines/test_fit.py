@@ -20,7 +20,7 @@ from latecomer.cli import main
 from latecomer.engines.inline import InlineEngine
 from latecomer.engines.local import LocalEngine
 from latecomer.engines.payload import Payload
-from latecomer.testing import check_engine
+from latecomer.testing import CHECKS, check_engine
 from latecomer.training import Task, replay
 from support import NAMES, OPTIONS
 
@@ -28,11 +28,19 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def test_the_local_engine_keeps_the_contract() -> None:
-    assert len(check_engine(LocalEngine)) == 14
+    assert len(check_engine(LocalEngine)) == len(CHECKS)
 
 
 def test_the_inline_engine_keeps_the_contract() -> None:
-    assert len(check_engine(InlineEngine, processes=False)) == 11
+    assert (
+        len(check_engine(InlineEngine, processes=False)) == len(CHECKS) - 3
+    )  # nobody can be killed by what it computes
+
+
+def test_checks_that_do_not_exist_are_named() -> None:
+    with pytest.raises(ValueError, match="Unknown checks: bytes"):
+        check_engine(InlineEngine, processes=False, only=["bytes"])
+    assert len(check_engine(InlineEngine, processes=False, only=["killed"])) == 4
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -48,7 +48,7 @@ class Driver:
         >>> from latecomer.engines.inline import InlineEngine
         >>> books = Books(lc.problems.quadratic(), "momentum", {"lr": 0.1}, 2, lc.policy.Async(), 0)
         >>> driver = Driver(books, InlineEngine(), workers=2, steps=10)
-        >>> driver.start()
+        >>> _ = driver.start()
         >>> driver.run([])
         >>> driver.server.arrivals, len(driver.history.rows)
         (10, 2)
