@@ -1,6 +1,7 @@
 """Updates a second of the Ray engine with two workers, against Ray's documented asynchronous parameter server.
 
     python benchmarks/ray_engine.py [--sizes 100000 1000000] [--updates 400] [--rounds 5] [--ways shared zeromq ...]
+                                    [--out docs/results]
 
 All of them run on one Ray, in turns, and the median of the ratios of a round counts. The gradient is a copy of the
 parameters everywhere. *shared* is the engine as it is on the server's own machine; the other rows are what a
@@ -11,7 +12,12 @@ store.
 from __future__ import annotations
 
 import argparse
+import json
+import platform
+import shlex
 import statistics
+import sys
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +28,7 @@ import latecomer as lc
 from engine import Copy, rays
 from latecomer.engines.cluster import Cluster
 from latecomer.engines.ray import RayEngine
+from latecomer.files import atomic
 
 WAYS: dict[str, dict[str, Any]] = {
     "shared": {},
@@ -56,31 +63,69 @@ class Clock(lc.training.Callback):
             self.seconds = (run.now - self.start) / (run.steps - WARM)
 
 
+HEADS = ["parameters", "what", "updates a second", "over Ray's", "lowest to highest", "bar"]
+
+
+def measured(size: int, updates: int, count: int, ways: list[str]) -> list[dict[str, Any]]:
+    """Let all take turns, and return a row for each."""
+    rounds: dict[str, list[float]] = {name: [] for name in (*ways, PEER)}
+    for _ in range(count):
+        for name in ways:
+            rounds[name].append(ours(size, updates, WAYS[name]))
+        rounds[PEER].append(rays(size, max(20, updates // 4)))
+    rows = []
+    for name, times in rounds.items():
+        ratios = [peer / ours for peer, ours in zip(rounds[PEER], times, strict=True)]
+        row = {"size": size, "what": name, "rate": 1 / statistics.median(times), "ratio": statistics.median(ratios)}
+        rows.append(row | {"ratios": ratios, "bar": BARS.get(size) if name == "shared" else None})
+    return rows
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    spread = "" if row["what"] == PEER else f"{min(row['ratios']):.1f} to {max(row['ratios']):.1f}"
+    bar = "" if row["bar"] is None else f">= {row['bar']:g}x: {'met' if row['ratio'] >= row['bar'] else 'missed'}"
+    return [f"{row['size']:,}", row["what"], f"{row['rate']:,.0f}", f"{row['ratio']:.1f}x", spread, bar]
+
+
+def write(folder: Path, rows: list[dict[str, Any]]) -> None:
+    """Leave a table, with the command that made it, and the numbers."""
+    import ray
+
+    words = shlex.join(["python", "benchmarks/ray_engine.py", *sys.argv[1:]])
+    about = f"Python {platform.python_version()}, torch {torch.__version__}, ray {ray.__version__}"
+    lines = ["# Ray engine, two workers, on one machine", "", f"| {' | '.join(HEADS)} |", "|---" * len(HEADS) + "|"]
+    lines += [f"| {' | '.join(cells(row))} |" for row in rows]
+    lines += ["", f"`{words}`, {about}. Medians of rounds in which all take turns.", ""]
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in (("ray_engine.md", "\n".join(lines)), ("ray_engine.json", json.dumps(rows, indent=1))):
+        with atomic(folder / name) as temporary:
+            temporary.write_text(text)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--updates", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
+    parser.add_argument("--out", type=Path, help="folder for the table, ray_engine.md, and the numbers")
     given = parser.parse_args()
     torch.set_num_threads(1)
     cluster = Cluster(cpus=4)
     cluster.connect()
+    rows = []
     try:
         for size in given.sizes:
-            rounds: dict[str, list[float]] = {name: [] for name in (*given.ways, PEER)}
-            for _ in range(given.rounds):
-                for name in given.ways:
-                    rounds[name].append(ours(size, given.updates, WAYS[name]))
-                rounds[PEER].append(rays(size, max(20, given.updates // 4)))
-            table = Table("what", "updates a second", "over Ray's", "bar", title=f"Ray engine, {size:,} parameters")
-            for name, times in rounds.items():
-                ratio = statistics.median(peer / ours for peer, ours in zip(rounds[PEER], times, strict=True))
-                bar = f">= {BARS[size]:g}" if size in BARS and name == "shared" else ""
-                table.add_row(name, f"{1 / statistics.median(times):,.0f}", f"{ratio:.1f}x", bar)
+            found = measured(size, given.updates, given.rounds, given.ways)
+            table = Table(*HEADS, title="Ray engine, two workers, on one machine")
+            for row in found:
+                table.add_row(*cells(row))
             Console().print(table)
+            rows += found
     finally:
         cluster.close()
+    if given.out is not None:
+        write(given.out, rows)
 
 
 if __name__ == "__main__":

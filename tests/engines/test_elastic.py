@@ -10,9 +10,10 @@ import pytest
 import torch
 
 import latecomer as lc
-from engine_tasks import regression
+from engine_tasks import regression, score
 from latecomer.engines import Engine, Event, Ready, Slot, WorkerSpec
 from latecomer.engines.inline import InlineEngine
+from latecomer.testing import KillAt
 from latecomer.training import replay
 
 
@@ -62,6 +63,21 @@ def test_workers_join_out_of_order_and_the_run_replays(tmp_path: Path) -> None:
     firsts = [int((result.trace.worker == worker).argmax()) for worker in (2, 3)]
     assert [result.trace.status[row] for row in firsts] == ["zero", "zero"]
     assert replay(path, regression()).difference == 0.0
+
+
+def test_who_joined_out_of_order_can_be_killed_and_evaluations_stay_those_of_the_model(tmp_path: Path) -> None:
+    """The server's worker 2 sits in the engine's seat 3 here, and snapshots lie behind the slots of all seats."""
+    path, kills = tmp_path / "run.parquet", KillAt((2, 35), (3, 45), (2, 60))
+    with pytest.warns(UserWarning, match="A worker has joined"):
+        result = lc.fit(
+            regression(evaluate=score), steps=60, engine=Late({2, 3}), record=path, evaluate_every=5,
+            callbacks=[Come((3, 10), (2, 25)), kills], **OPTIONS,
+        )  # fmt: skip
+    assert result.deaths == 3
+    assert kills.fail_at == []
+    again = replay(path, regression(evaluate=score), evaluate_every=5)
+    assert again.difference == 0.0
+    assert result.history["loss"].to_list() == again.run.history["loss"].to_list()
 
 
 def test_who_joined_is_there_after_a_restart(tmp_path: Path) -> None:
