@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from processes import descendants, ended
+from processes import descendants, ended, helpers
 
 ROOT = Path(__file__).parent.parent.parent
 LOOPBACK = "127.0.0.1"
@@ -19,6 +20,7 @@ IMPATIENT = {
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "2",
+    "RAY_worker_niceness": "0",  # by default its workers yield to everything else that runs, such as other tests
 }
 
 
@@ -29,12 +31,18 @@ def head(cpus: int) -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": cpus, "node_ip_address": LOOPBACK})
+    raylet = cluster.head_node.all_processes["raylet"][0].process.pid
     try:
         yield cluster
     finally:
         if ray.is_initialized() and ray.get_runtime_context().gcs_address == cluster.address:
             ray.shutdown()
         cluster.shutdown()
+        left = helpers(raylet)  # of a head that was killed: they would look for it for another minute
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        assert ended(left)
 
 
 @pytest.fixture(scope="session")
