@@ -123,7 +123,8 @@ class StragglerCommand:
         heads += [f"loss at {self.lengths[0]}", f"loss at {self.lengths[-1]}", "delay"]
         title = (
             f"straggler: {self.steps:,} synchronous contributions, {self.workers} real and {self.virtual_workers} "
-            f"virtual workers, windows of {', '.join(map(str, self.lengths))} bytes, {self.seeds} seeds"
+            f"virtual workers, windows of {', '.join(map(str, self.lengths))} bytes, "
+            f"{self.seeds} seed{'s' * (self.seeds != 1)}"
         )
         cells = [self._cells(row) for row in rows.iter_rows(named=True)]
         _show(console, title, heads, cells)

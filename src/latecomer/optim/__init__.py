@@ -2,7 +2,7 @@
 
 from .anytime import OrderedMu2Anytime
 from .base import Arrival, AsyncOptimizer
-from .methods import METHODS, Method
+from .methods import METHODS, Method, known_method
 from .momentum import Momentum, OrderedMomentum
 from .mu2 import Mu2SGD, OrderedMu2SGD
 from .projection import Ball, Box
@@ -25,4 +25,5 @@ __all__ = [
     "OrderedMu2Anytime",
     "OrderedMu2SGD",
     "TwoPointOptimizer",
+    "known_method",
 ]

@@ -86,6 +86,10 @@ class Problem(ABC):
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Return metrics on held-out data; called without gradients."""
 
+    def words(self, number: int, sample: int) -> str:
+        """Say for people which samples a ticket has; by default only the seed of its batch."""
+        return f"sample {sample}"
+
     def gradient(self, x: Tensor, batch: Any, out: Tensor) -> bool:
         """Write the gradient at the flat parameters ``x`` into ``out`` and return True, where there is a formula.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 import warnings
@@ -380,12 +381,15 @@ class Driver:
             self.books.lose(ticket, self.now, raised is not None)
             self._fill()
             return
+        words = f"sample {ticket.sample}"
         nothing_yet = self.server.arrivals == len(self.books.given_up)
         if nothing_yet and raised is not None and self.server.arrivals + 1 >= min(_HOPELESS, self.steps):
             where = f" ({raised.where})" if raised.where else ""
             raise ValueError(f"The task raises on its first tickets: {reason}{where}")
+        with contextlib.suppress(Exception):  # the task's own code, which may raise here too
+            words = self.books.problem.words(ticket.number, ticket.sample)
         self._unsaid.append(
-            f"Ticket {ticket.number} (sample {ticket.sample}) came to nothing {tried} times, last: {reason}; it counts "
+            f"Ticket {ticket.number} ({words}) came to nothing {tried} times, last: {reason}; it counts "
             "with weight zero"
         )
         if not nothing_yet:
