@@ -379,7 +379,7 @@ def _shared_memory() -> set[str]:
     return {path.name for path in folder.iterdir() if not path.name.startswith("sem.")} if folder.exists() else set()
 
 
-def _ended(pid: int, patience: float) -> bool:
+def _ended(pid: int, patience: float = 60.0) -> bool:
     """Wait until a process that is not our child has ended, as long as patience lasts."""
     try:
         watched = os.pidfd_open(pid)
