@@ -17,9 +17,13 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+_TOGETHER = ("test_ray", "test_reproduce", "test_demo")
+"""Files whose tests share what takes long to set up: one Ray, a reproduction, a demo."""
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep what starts Ray in one process: ``--dist loadgroup`` of xdist 3.8 sees no groups with pytest 9.2."""
+    """Keep some in one process: ``--dist loadgroup`` of xdist 3.8 sees no groups with pytest 9.2."""
     from xdist.scheduler import LoadScopeScheduling
 
     if config.getvalue("dist") != "loadgroup":
@@ -27,6 +31,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Groups(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "ray" if "/test_ray" in nodeid else nodeid
+            return next((name for name in _TOGETHER if f"/{name}" in nodeid), nodeid)
 
     return Groups(config, log)

@@ -12,8 +12,6 @@ store.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import shlex
 import statistics
 import sys
@@ -26,9 +24,9 @@ from rich.table import Table
 
 import latecomer as lc
 from engine import Copy, rays
+from latecomer.bench.tables import write_table
 from latecomer.engines.cluster import Cluster
 from latecomer.engines.ray import RayEngine
-from latecomer.files import atomic
 
 WAYS: dict[str, dict[str, Any]] = {
     "shared": {},
@@ -63,6 +61,7 @@ class Clock(lc.training.Callback):
             self.seconds = (run.now - self.start) / (run.steps - WARM)
 
 
+TITLE = "Ray engine, two workers, on one machine"
 HEADS = ["parameters", "what", "updates a second", "over Ray's", "lowest to highest", "bar"]
 
 
@@ -87,21 +86,6 @@ def cells(row: dict[str, Any]) -> list[str]:
     return [f"{row['size']:,}", row["what"], f"{row['rate']:,.0f}", f"{row['ratio']:.1f}x", spread, bar]
 
 
-def write(folder: Path, rows: list[dict[str, Any]]) -> None:
-    """Leave a table, with the command that made it, and the numbers."""
-    import ray
-
-    words = shlex.join(["python", "benchmarks/ray_engine.py", *sys.argv[1:]])
-    about = f"Python {platform.python_version()}, torch {torch.__version__}, ray {ray.__version__}"
-    lines = ["# Ray engine, two workers, on one machine", "", f"| {' | '.join(HEADS)} |", "|---" * len(HEADS) + "|"]
-    lines += [f"| {' | '.join(cells(row))} |" for row in rows]
-    lines += ["", f"`{words}`, {about}. Medians of rounds in which all take turns.", ""]
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in (("ray_engine.md", "\n".join(lines)), ("ray_engine.json", json.dumps(rows, indent=1))):
-        with atomic(folder / name) as temporary:
-            temporary.write_text(text)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 1_000_000])
@@ -117,7 +101,7 @@ def main() -> None:
     try:
         for size in given.sizes:
             found = measured(size, given.updates, given.rounds, given.ways)
-            table = Table(*HEADS, title="Ray engine, two workers, on one machine")
+            table = Table(*HEADS, title=TITLE)
             for row in found:
                 table.add_row(*cells(row))
             Console().print(table)
@@ -125,7 +109,8 @@ def main() -> None:
     finally:
         cluster.close()
     if given.out is not None:
-        write(given.out, rows)
+        command = shlex.join(["python", "benchmarks/ray_engine.py", *sys.argv[1:]])
+        write_table(given.out, "ray_engine", TITLE, HEADS, [cells(row) for row in rows], command, rows)
 
 
 if __name__ == "__main__":
