@@ -25,15 +25,10 @@ def descendants() -> set[int]:
     return {int(pid) for pid in found}
 
 
-def helpers(raylet: int) -> set[int]:
-    """Return the processes that a raylet of Ray's has started, whether or not it still lives."""
-    found, word = set(), f"RAY_RAYLET_PID={raylet}".encode()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):  # it has ended, or is somebody else's
-                if word in (entry / "environ").read_bytes().split(b"\0"):
-                    found.add(int(entry.name))
-    return found
+def children(pid: int) -> set[int]:
+    """Return the processes that another one has started."""
+    found = (entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    return {int(name) for name in found if stat(name)[1:2] == [str(pid)]}
 
 
 def ended(pids: set[int], patience: float = 60.0) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from processes import descendants, ended, helpers
+from processes import children, descendants, ended
 
 ROOT = Path(__file__).parent.parent.parent
 LOOPBACK = "127.0.0.1"
@@ -31,14 +31,14 @@ def head(cpus: int) -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": cpus, "node_ip_address": LOOPBACK})
-    raylet = cluster.head_node.all_processes["raylet"][0].process.pid
+    helpers = children(cluster.head_node.all_processes["raylet"][0].process.pid)
     try:
         yield cluster
     finally:
         if ray.is_initialized() and ray.get_runtime_context().gcs_address == cluster.address:
             ray.shutdown()
         cluster.shutdown()
-        left = helpers(raylet)  # of a head that was killed: they would look for it for another minute
+        left = rays(helpers)  # of a head that was killed: they would look for it for another minute
         for pid in left:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

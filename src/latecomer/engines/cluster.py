@@ -14,20 +14,15 @@ __all__ = ["Cluster", "import_ray"]
 
 _LOOPBACK = "127.0.0.1"
 _ONE_MACHINE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-# When the server is killed Ray's processes follow, but its helpers look for their head for another minute. This one
-# waits for the end of its input, which is the end of the server, ends the raylet and what else the server had started,
-# and then those whom the raylet had, until there are none: some may just be starting.
+# When the server is killed the system ends the raylet along with it, and workers follow, but the raylet's agents look
+# for their head for another minute. This one notes who they are, waits for the end of its input, which is that of the
+# server, and ends them. Not by their environment: an agent that gives itself a name writes over it.
 _GUARD = """
+agents=$(grep -lsx "PPid:.$1" /proc/[0-9]*/status)
 read word && exit
-kill -9 "$@"
-found=yes
-while [ $found ]; do
-    found=
-    for file in /proc/[0-9]*/environ; do
-        if tr '\\0' '\\n' < $file | grep -qx "RAY_RAYLET_PID=$1"; then
-            found=yes; pid=${file#/proc/}; kill -9 ${pid%/environ}
-        fi
-    done
+for file in $agents; do
+    folder=${file%/status}
+    tr '\\0' ' ' < $folder/cmdline | grep -q 'ray::.*Agent\\|/ray/.*agent' && kill -9 ${folder#/proc/}
 done
 """
 _TOKEN = secrets.token_hex(32)  # one a process, because Ray reads it once a process
@@ -112,9 +107,8 @@ class Cluster:
 @contextlib.contextmanager
 def _guard(ray: Any) -> Iterator[None]:
     """Have somebody clear up if this process is killed."""
-    started = ray._private.worker._global_node.all_processes
-    pids = [info.process.pid for name in ("raylet", *(started.keys() - {"raylet"})) for info in started[name]]
-    command = ["sh", "-c", _GUARD, "latecomer guard", *map(str, pids)]
+    raylet = ray._private.worker._global_node.all_processes["raylet"][0].process.pid
+    command = ["sh", "-c", _GUARD, "latecomer guard", str(raylet)]
     nobody = subprocess.DEVNULL
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=nobody, stderr=nobody, start_new_session=True
