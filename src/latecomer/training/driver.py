@@ -120,6 +120,10 @@ class Driver:
         self.engine.kill(seat)
         return True
 
+    def listen(self, interrupted: Sequence[int]) -> None:
+        """End what is going on as soon as there is something in this list."""
+        self.interrupted = self.history.interrupted = interrupted
+
     def stop(self) -> None:
         """End the run after this arrival."""
         self._stopped = True
@@ -249,7 +253,7 @@ class Driver:
             each: Called after every arrival.
         """
         before = self.server.arrivals
-        self.interrupted = self.history.interrupted = interrupted
+        self.listen(interrupted)
         while not self._over() and not interrupted:
             if not self._news:
                 self._take(self.engine.events(self._glance()))

@@ -222,7 +222,7 @@ def _run(driver: Driver, saver: Saver | None, path: Path | None, about: Mapping[
         else:
             stack.callback(saver.close)
             state, entries = saver.restore()
-            driver.interrupted = interrupted
+            driver.listen(interrupted)
             saver.begin(driver.start(state, entries))
             if state is None or entries:  # nothing is counted before the first one is there
                 saver.save(server.arrivals, driver.state_dict(), now=state is None)
