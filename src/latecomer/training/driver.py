@@ -311,16 +311,14 @@ class Driver:
     def _handle(self, event: Event) -> None:
         if isinstance(event, Ready):
             self._unborn = 0
-            if self._waiting:  # starting processes is no part of the run
+            self._up.add(event.seat)
+            if not self._waiting:
+                self._employ(event.seat)
+            elif len(self._up) == self.workers:  # all start at once; starting processes is no part of the run
                 self._begin(self._base)
                 self._waiting = False
-            self._up.add(event.seat)
-            ticket = self.server.holds(event.seat)
-            if ticket is None:
-                self._idle.add(event.seat)
-                self._fill()
-            else:  # it had one when the server died
-                self._submit(event.seat, self.books.job(ticket))
+                for seat in sorted(self._up):
+                    self._employ(seat)
         elif isinstance(event, Done):
             self._done(event)
         elif isinstance(event, Failed):
@@ -331,6 +329,15 @@ class Driver:
                 self._again(ticket, event.reason, raised=event)
         elif isinstance(event, Died):
             self._died(event)
+
+    def _employ(self, seat: int) -> None:
+        """Give a worker that has just come its first job."""
+        ticket = self.server.holds(seat)
+        if ticket is None:
+            self._idle.add(seat)
+            self._fill()
+        else:  # the seat had one when the server died
+            self._submit(seat, self.books.job(ticket))
 
     def _ticket(self, seat: int, number: int) -> Ticket | None:
         """Return the ticket that a seat answers for; None if it answers for something nobody waits for."""
@@ -397,7 +404,7 @@ class Driver:
         if event.seat not in self._up and event.seat not in self._killed:
             self._unborn += 1
             # A signal may be bad luck; who ends by itself before anybody was ever up will do so again.
-            hopeless = self._waiting and not event.reason.startswith("killed")
+            hopeless = self._waiting and not self._up and not event.reason.startswith("killed")
             if hopeless or self._unborn >= 2 * self.workers + 1:
                 raise ValueError(f"Workers die before they are ready ({event.reason}); {IMPORTABLE}")
         self._up.discard(event.seat)
