@@ -15,7 +15,6 @@ from rich.table import Table
 
 from .cli_words import pairs
 from .files import atomic, writable, writable_file
-from .trainee import PATIENCE
 
 __all__ = ["ReplayCommand", "Train", "load_task"]
 
@@ -86,6 +85,8 @@ class Train:
                 save_file({name: value.contiguous() for name, value in result.state.items()}, temporary)
             console.print(f"Model written to {self.save}", soft_wrap=True)
         if result.diverged_at is not None:
+            from .trainee import PATIENCE
+
             why = "" if result.non_finite < PATIENCE else f": {result.non_finite:,} contributions were not finite"
             raise ValueError(
                 f"the run ended at arrival {result.diverged_at:,}{why}; look at the data, the loss and the rate"

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import latecomer as lc
 from engine_tasks import regression, score
-from latecomer.engines import Engine, Event, Ready, Slot, WorkerSpec
+from latecomer.engines import Event, Ready, Slot, WorkerSpec
 from latecomer.engines.inline import InlineEngine
 from latecomer.testing import KillAt
-from latecomer.training import replay
+from latecomer.training import driver, replay
 
 
 class Late(InlineEngine):
@@ -31,6 +32,21 @@ class Late(InlineEngine):
 
     def come(self, seat: int) -> None:
         self._news.append(self.kept.pop(seat))
+
+
+class OneByOne(Late):
+    """Late seats are taken one after the other, each as soon as nothing else happens."""
+
+    def __init__(self, late: set[int]) -> None:
+        super().__init__(late)
+        self.seen: list[int] = []
+
+    def events(self, timeout: float | None = None) -> list[Event]:
+        found = super().events(timeout)
+        if not found and self.kept:
+            self.seen.append(len(self._waiting))
+            self.come(min(self.kept))
+        return found
 
 
 class Come(lc.training.Callback):
@@ -96,22 +112,20 @@ def test_who_joined_is_there_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_the_run_begins_with_enough_workers() -> None:
-    seen: list[int] = []
-
-    class Slow(Late):
-        def events(self, timeout: float | None = None) -> list[Event]:
-            found = super().events(timeout)
-            if not found and self.kept:
-                seen.append(len(self._waiting))
-                self.come(min(self.kept))
-            return found
-
-    engine: Engine = Slow({0, 1})
+    engine = OneByOne({0, 1})
     result = lc.fit(
         regression(), lr=0.05, workers=3, min_workers=2, engine=engine, steps=20, callbacks=[lc.training.Callback()]
     )
-    assert seen[0] == 0  # one was ready, and had nothing to do
+    assert engine.seen[0] == 0  # one was ready, and had nothing to do
     assert result.server.arrivals == 20
+
+
+def test_who_waits_for_workers_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_PATIENCE", 0.0)
+    with pytest.warns(UserWarning, match=r"1 of 3 workers are ready, and the run begins with 3.*min_workers="):
+        result = lc.fit(regression(), lr=0.05, workers=3, engine=OneByOne({0, 1}), steps=20)
+    assert result.server.arrivals == 20
+    assert not np.diff(result.trace.version[:3]).any()  # all of them began at once
 
 
 def test_seats_that_are_taken_from_the_start_are_ordinary(tmp_path: Path) -> None:

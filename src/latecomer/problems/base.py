@@ -49,9 +49,13 @@ class Problem(ABC):
     shares: tuple[float, ...] = ()
 
     def __repr__(self) -> str:
+        return f"{type(self).__qualname__}({', '.join(f'{k}={v}' for k, v in self._described().items())})"
+
+    def _described(self) -> dict[str, str]:
+        """Return what tells it from others of its type, in words."""
         simple = (bool, int, float, str, tuple)
         options = {k: v for k, v in vars(self).items() if not k.startswith("_") and isinstance(v, simple)}
-        return f"{type(self).__qualname__}({', '.join(f'{k}={v!r}' for k, v in sorted(options.items()))})"
+        return {k: repr(v) for k, v in sorted(options.items())}
 
     @abstractmethod
     def model(self, seed: int) -> nn.Module:

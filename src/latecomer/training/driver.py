@@ -26,6 +26,7 @@ from .seating import Seating, Unborn
 __all__ = ["Driver"]
 
 _HOPELESS = 3  # so many tickets that raise before any other has come back end a run
+_PATIENCE = 30.0  # seconds without enough workers after which somebody should know why nothing happens
 _GLANCE = 0.5  # seconds without an event after which interrupts and hung workers are looked at
 
 
@@ -36,7 +37,7 @@ class Driver:
         books: The state of the run.
         engine: Who moves the bytes.
         workers: Number of workers.
-        min_workers: How many must be ready before the run begins.
+        min_workers: How many must be ready before the run begins; all ``workers`` if left out.
         max_workers: How many there may be; those past ``workers`` join when they are ready.
         steps: Arrivals to count.
         evaluate_every: Arrivals between rows of the history.
@@ -62,7 +63,7 @@ class Driver:
         *,
         workers: int,
         steps: int,
-        min_workers: int = 1,
+        min_workers: int | None = None,
         max_workers: int | None = None,
         evaluate_every: int | None = None,
         attempts: int = 3,
@@ -70,7 +71,7 @@ class Driver:
         callbacks: Sequence[Callback] = (),
     ) -> None:
         self.books, self.engine, self.workers, self.steps = books, engine, workers, steps
-        self.min_workers, self.seats = min_workers, max(workers, max_workers or 0)
+        self.min_workers, self.seats = min_workers or workers, max(workers, max_workers or 0)
         self.attempts, self.timeout, self.callbacks = attempts, timeout, list(callbacks)
         self.deaths = self.failures = self.reissued = self.ignored = 0
         self.reasons: dict[int, str] = {}
@@ -81,11 +82,10 @@ class Driver:
         self._killed: set[int] = set()
         self._idle: set[int] = set()
         self._since: dict[int, float] = {}  # worker -> when it got its job
-        self._begun = False
         self._seating, self._unborn = Seating(workers), Unborn(self.seats)
         self._unsaid: list[str] = []
         self._news: deque[Event] = deque()
-        self._stopped = False
+        self._stopped = self._told = False
         self.interrupted: Sequence[int] = ()
         self._begin(0.0)
 
@@ -101,8 +101,8 @@ class Driver:
 
     @property
     def now(self) -> float:
-        """The run's clock in seconds; it stands still while there is no server."""
-        return time.monotonic() - self._zero
+        """The run's clock in seconds; it stands still while there is no server, and until enough workers are ready."""
+        return self._base if self._waiting else time.monotonic() - self._zero
 
     @property
     def up(self) -> frozenset[int]:
@@ -128,6 +128,10 @@ class Driver:
         self._killed.add(seat)
         self.engine.kill(self._seating.seat(seat))
         return True
+
+    def listen(self, interrupted: Sequence[int]) -> None:
+        """End what is going on as soon as there is something in this list."""
+        self.interrupted = self.history.interrupted = interrupted
 
     def stop(self) -> None:
         """End the run after this arrival."""
@@ -205,7 +209,7 @@ class Driver:
             each: Called after every arrival.
         """
         before = self.server.arrivals
-        self.interrupted = self.history.interrupted = interrupted
+        self.listen(interrupted)
         while not self._over() and not interrupted:
             if not self._news:
                 self._take(self.engine.events(self._glance()))
@@ -218,6 +222,7 @@ class Driver:
                     if interrupted:
                         break
             self._kill_the_hung()
+            self._say_who_is_missing()
         if not interrupted:
             self._tell_unsaid()
             self._news.extend(self.history.finish(self.now))
@@ -261,6 +266,16 @@ class Driver:
             if since <= limit and seat not in answered:
                 self.kill(seat)
 
+    def _say_who_is_missing(self) -> None:
+        if not self._waiting or self._told or time.monotonic() - self._zero - self._base < _PATIENCE:
+            return
+        self._told = True
+        warnings.warn(
+            f"After {_PATIENCE:g} s {len(self._up)} of {self.workers} workers are ready, and the run begins with "
+            f"{self.min_workers}: is there room for them? min_workers= begins with fewer",
+            stacklevel=2,
+        )
+
     def _known(self, event: Event) -> Event | None:
         """Say whose event it is by the server's number; somebody new joins when ready, and is nobody before."""
         worker = self._seating.worker(event.seat)
@@ -285,16 +300,14 @@ class Driver:
         event = self._known(news)
         if isinstance(event, Ready):
             self._unborn.ready()
-            if self._waiting:  # starting processes is no part of the run
+            self._up.add(event.seat)
+            if not self._waiting:
+                self._employ(event.seat)
+            elif len(self._up) >= self.min_workers:  # they start at once; starting processes is no part of the run
                 self._begin(self._base)
                 self._waiting = False
-            self._up.add(event.seat)
-            ticket = self.server.holds(event.seat)
-            if ticket is None:
-                self._idle.add(event.seat)
-                self._fill()
-            else:  # it had one when the server died
-                self._submit(event.seat, self.books.job(ticket))
+                for seat in sorted(self._up):
+                    self._employ(seat)
         elif isinstance(event, Done):
             self._done(event)
         elif isinstance(event, Failed):
@@ -305,6 +318,15 @@ class Driver:
                 self._again(ticket, event.reason, raised=event)
         elif isinstance(event, Died):
             self._died(event)
+
+    def _employ(self, seat: int) -> None:
+        """Give a worker that has just come its first job."""
+        ticket = self.server.holds(seat)
+        if ticket is None:
+            self._idle.add(seat)
+            self._fill()
+        else:  # the seat had one when the server died
+            self._submit(seat, self.books.job(ticket))
 
     def _ticket(self, seat: int, number: int) -> Ticket | None:
         """Return the ticket that a seat answers for; None if it answers for something nobody waits for."""
@@ -342,8 +364,7 @@ class Driver:
 
     def _fill(self) -> None:
         """Give tickets to all who wait, as far as the policy lets them start."""
-        self._begun = self._begun or len(self._up) >= self.min_workers
-        if self._over() or not self._begun:
+        if self._over() or self._waiting:
             return
         for seat in sorted(self._idle):
             if not self.server.lost and not self.server.policy.may_start(len(self.server.in_flight)):

@@ -62,7 +62,7 @@ def fit(
     tensorboard: str | os.PathLike[str] | None = None,
     attempts: int = 3,
     timeout: float | None = None,
-    min_workers: int = 1,
+    min_workers: int | None = None,
     max_workers: int | None = None,
     seed: int = 0,
     **options: Any,
@@ -102,7 +102,7 @@ def fit(
         attempts: How often a ticket may kill its worker, or raise, before it counts with weight zero.
         timeout: Seconds after which a job counts as hung; its worker is killed and the ticket issued again. Set it well
             above the longest job.
-        min_workers: How many workers must be ready before the run begins.
+        min_workers: How many workers must be ready before the run begins; all of them if left out.
         max_workers: How many there may be. Seats past ``workers`` are asked for at once and join when somebody takes
             them, on a cluster when there is room; the first ticket of who joins later weighs nothing, so that no
             version counts twice. A seat whose worker is lost stays, for whoever comes next.
@@ -124,10 +124,10 @@ def fit(
     )
     steps, workers = whole_number("steps", steps, least=1), whole_number("workers", workers, least=1)
     attempts, seed = whole_number("attempts", attempts, least=1), whole_number("seed", seed)
-    min_workers = whole_number("min_workers", min_workers, least=1)
+    least = workers if min_workers is None else whole_number("min_workers", min_workers, least=1)
     most = workers if max_workers is None else whole_number("max_workers", max_workers, least=workers)
-    if min_workers > most or (sync and most > workers):
-        raise ValueError(f"Invalid min_workers or max_workers: {min_workers}, {most} (min <= max; equal if sync)")
+    if least > most or (sync and most > workers):
+        raise ValueError(f"Invalid min_workers or max_workers: {least}, {most} (min <= max; equal if sync)")
     if timeout is not None:
         POSITIVE.check("timeout", timeout)
     if isinstance(model, Problem):
@@ -168,7 +168,7 @@ def fit(
         told.append(TensorBoard(tensorboard))
     moves = make_engine(engine)
     driver = Driver(
-        books, moves, workers=workers, steps=steps, min_workers=min_workers, max_workers=most, evaluate_every=every,
+        books, moves, workers=workers, steps=steps, min_workers=least, max_workers=most, evaluate_every=every,
         attempts=attempts, timeout=timeout, callbacks=told,
     )  # fmt: skip
     if progress:
@@ -240,7 +240,7 @@ def _run(driver: Driver, saver: Saver | None, path: Path | None, about: Mapping[
         else:
             stack.callback(saver.close)
             state, entries = saver.restore()
-            driver.interrupted = interrupted
+            driver.listen(interrupted)
             saver.begin(driver.start(state, entries))
             if state is None or entries:  # nothing is counted before the first one is there
                 saver.save(server.arrivals, driver.state_dict(), now=state is None)

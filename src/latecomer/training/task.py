@@ -98,12 +98,12 @@ class Task(Problem):
         if dataset is not None:
             self._check_data()
 
-    def __repr__(self) -> str:
+    def _described(self) -> dict[str, str]:
         """Say which task this is by names, types and lengths: what is in the data is not looked at, nor the seed."""
         parts = {"model": self._model, "loss_fn": self._loss, "dataset": self._dataset, "collate_fn": self._collate}
         parts |= {"sampler": self._sampler, "batch_fn": self._batch_fn, "group_fn": self._group_fn}
-        words = ", ".join(f"{name}={kind(part)}" for name, part in parts.items() if part is not None)
-        return f"{super().__repr__()[:-1]}, {words})".replace(f", seed={self.seed},", ",")
+        simple = {name: words for name, words in super()._described().items() if name != "seed"}
+        return simple | {name: kind(part) for name, part in parts.items() if part is not None}
 
     def _check_data(self) -> None:
         data, sampler = self._dataset, self._sampler
