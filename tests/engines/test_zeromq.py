@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,13 +13,14 @@ from typing import Any
 import pytest
 import torch
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 import latecomer as lc
 from engine_tasks import regression
 from latecomer.engines import Done, Evaluated, Failed, Job, Ready, WorkerSpec
 from latecomer.engines import frames as f
 from latecomer.engines.badge import Badge, build, enter, own_slot
-from latecomer.engines.link import LinkError, _Link, serve
+from latecomer.engines.link import LinkError, LostError, _Link, serve
 from latecomer.engines.zeromq import Hub
 from latecomer.flat import FlatModule
 from latecomer.job import Contributor
@@ -117,14 +120,15 @@ def test_failures_evaluations_and_statistics() -> None:
         assert isinstance(hub.wait()[0], Done)
 
 
-def client(badge: Badge, identity: bytes | None = None, curve: bool = True) -> tuple[zmq.Context[Any], Any]:
+def client(badge: Badge, identity: bytes | None = None, curve: bool = True, connect: bool = True) -> tuple[Any, Any]:
     context = zmq.Context()
     socket: Any = context.socket(zmq.DEALER)
     socket.identity, socket.linger = identity or badge.public_key, 0
     if curve:
         socket.curve_serverkey = badge.server_key
         socket.curve_publickey, socket.curve_secretkey = badge.public_key, badge.secret_key
-    socket.connect(badge.endpoint)
+    if connect:
+        socket.connect(badge.endpoint)
     return context, socket
 
 
@@ -137,10 +141,15 @@ def test_strangers_are_not_let_in(how: str) -> None:
             badge = replace(badge, public_key=public, secret_key=secret)
         elif how == "dismissed":
             hub.dismiss(0)
-        context, socket = client(badge, curve=how != "no keys")
-        monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_DISCONNECTED)
-        socket.send_multipart([f.pack_head(f.head_of(Ready(0, 1), f.NATIVE))])
-        assert monitor.poll(30_000)
+        context, socket = client(badge, curve=how != "no keys", connect=False)
+        monitor = socket.get_monitor_socket(zmq.EVENT_ALL)  # before anything can happen
+        socket.connect(badge.endpoint)
+        with contextlib.suppress(zmq.Again):  # nobody may be there any more to send it to
+            socket.send_multipart([f.pack_head(f.head_of(Ready(0, 1), f.NATIVE))], zmq.DONTWAIT)
+        ends = {zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL, zmq.EVENT_DISCONNECTED}
+        until = time.monotonic() + 30
+        while not (monitor.poll(1000) and recv_monitor_message(monitor)["event"] in ends):
+            assert time.monotonic() < until
         assert hub.receive() == []
         assert hub.broken == {}
         socket.disable_monitor()
@@ -254,7 +263,7 @@ def test_a_server_that_hangs_up_ends_its_workers() -> None:
         def work() -> None:
             try:
                 serve(badge, SPEC)
-            except LinkError as error:
+            except LostError as error:
                 errors.append(error)
 
         thread = threading.Thread(target=work)
@@ -263,6 +272,19 @@ def test_a_server_that_hangs_up_ends_its_workers() -> None:
         hub.close()
         thread.join()
         assert "is lost" in str(errors[0])
+
+
+@pytest.mark.parametrize(("how", "in_peace"), [("release", True), ("dismiss", False)])
+def test_a_worker_knows_whether_it_was_let_go_in_peace(how: str, in_peace: bool) -> None:
+    """Ray keeps the process of one that was: nothing that is meant to kill it may still be under way."""
+    with hub_of() as hub:
+        badge, answers = hub.admit(0), list[bool]()
+        thread = threading.Thread(target=lambda: answers.append(serve(badge, SPEC)))
+        thread.start()
+        assert isinstance(hub.wait()[0], Ready)
+        getattr(hub, how)(0)
+        thread.join()
+        assert answers == [in_peace]
 
 
 class Held(Quadratic):

@@ -13,11 +13,12 @@ from torch import Tensor
 from .base import Done, Evaluated, Failed, Job, Ready, WorkerSpec
 
 __all__ = [
-    "BEAT", "BF16", "DONE", "ENVELOPE", "EVALUATED", "FAILED", "HEAD_LIMIT", "JOB", "NATIVE", "READY", "SHARED", "STOP",
-    "FrameError", "Head", "Layout", "beat", "event_of", "head_of", "job_of", "pack_head", "stop", "unpack_head",
+    "BEAT", "BF16", "DONE", "ENVELOPE", "EVALUATED", "FAILED", "HEAD_LIMIT", "JOB", "LEAVE", "NATIVE", "READY",
+    "SHARED", "STOP", "FrameError", "Head", "Layout", "beat", "event_of", "head_of", "job_of", "leave", "pack_head",
+    "stop", "unpack_head",
 ]  # fmt: skip
 
-READY, JOB, DONE, EVALUATED, FAILED, BEAT, STOP = range(1, 8)
+READY, JOB, DONE, EVALUATED, FAILED, BEAT, STOP, LEAVE = range(1, 9)
 NATIVE, BF16, SHARED = range(3)
 HEAD_LIMIT = 16_384
 """No head is longer, in bytes."""
@@ -50,7 +51,7 @@ class Head:
     """The first part of a message.
 
     Args:
-        kind: `READY`, `JOB`, `DONE`, `EVALUATED`, `FAILED`, `BEAT` or `STOP`.
+        kind: `READY`, `JOB`, `DONE`, `EVALUATED`, `FAILED`, `BEAT`, `STOP` or `LEAVE`.
         encoding: How the numbers behind it are written: `NATIVE`, `BF16`, or `SHARED` for not at all.
         number: The ticket's number.
         lengths: Bytes of the parts that follow.
@@ -103,7 +104,7 @@ def unpack_head(data: bytes | memoryview, limit: int) -> Head:
         raise FrameError("Not a message of this library")
     if version != _VERSION:
         raise FrameError(f"Version {version} of the wire format (expected {_VERSION}): all nodes need one release")
-    if not READY <= kind <= STOP or encoding > SHARED or parts > _PARTS:
+    if not READY <= kind <= LEAVE or encoding > SHARED or parts > _PARTS:
         raise FrameError(f"Kind {kind}, encoding {encoding}, {parts} parts: there is no such message")
     start = _HEAD.size + parts * _LENGTH.size
     if len(data) != start + rest:
@@ -190,6 +191,16 @@ def beat() -> bytes:
         True
     """
     return pack_head(Head(BEAT))
+
+
+def leave() -> bytes:
+    """Return the message that tells a worker to go once it has done what it does.
+
+    Examples:
+        >>> unpack_head(leave(), limit=0).kind == LEAVE
+        True
+    """
+    return pack_head(Head(LEAVE))
 
 
 def stop() -> bytes:

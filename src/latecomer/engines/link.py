@@ -15,6 +15,7 @@ from .frames import (
     ENVELOPE,
     HEAD_LIMIT,
     JOB,
+    LEAVE,
     SHARED,
     STOP,
     FrameError,
@@ -33,23 +34,33 @@ try:
 except ImportError as error:  # pragma: no cover
     raise ImportError("Sending tensors over the network needs pyzmq: pip install 'latecomer[ray]'") from error
 
-__all__ = ["LinkError", "serve"]
+__all__ = ["LinkError", "LostError", "serve"]
 
 _GLANCE = 500  # milliseconds between looks at whether the connection still stands
 
 
 class LinkError(ConnectionError):
-    """The server cannot be reached, or has hung up.
+    """The server cannot be reached.
 
     Examples:
-        >>> raise LinkError("the connection is lost")
+        >>> raise LinkError("no connection")
         Traceback (most recent call last):
-        latecomer.engines.link.LinkError: the connection is lost
+        latecomer.engines.link.LinkError: no connection
     """
 
 
-def serve(badge: Badge, spec: WorkerSpec) -> None:
-    """Do jobs until the server says stop; the life of a worker.
+class LostError(LinkError):
+    """The server was there, and has hung up.
+
+    Examples:
+        >>> raise LostError("the connection is lost")
+        Traceback (most recent call last):
+        latecomer.engines.link.LostError: the connection is lost
+    """
+
+
+def serve(badge: Badge, spec: WorkerSpec) -> bool:
+    """Do jobs until the server has enough of it; the life of a worker.
 
     A worker lives as long as its connection: it does not come back through another one, because nobody could say which
     of its messages were lost.
@@ -57,6 +68,9 @@ def serve(badge: Badge, spec: WorkerSpec) -> None:
     Args:
         badge: Where to go and what to say.
         spec: What to compute.
+
+    Returns:
+        Whether it was let go in peace, and not dismissed.
 
     Examples:
         >>> import torch, latecomer as lc
@@ -79,8 +93,8 @@ def serve(badge: Badge, spec: WorkerSpec) -> None:
         link.send([pack_head(head_of(Ready(badge.seat, os.getpid()), encoding))])
         while True:
             head, parts = link.receive()
-            if head.kind == STOP:
-                return
+            if head.kind != JOB:
+                return bool(head.kind == LEAVE)
             job = job_of(head)
             layout.check(head.lengths, layout.down(job, encoding))
             if slots is None:
@@ -117,7 +131,7 @@ class _Link:
         self._socket = self._connection(badge.public_key)
         self._monitor: Any = self._socket.get_monitor_socket(zmq.EVENT_ALL)
         self._socket.connect(badge.endpoint)
-        self._lost = ""
+        self._lost, self.up = "", False
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="latecomer beats", daemon=True)
         self._thread.start()
@@ -135,20 +149,27 @@ class _Link:
 
     def send(self, parts: list[Any]) -> None:
         """Send a message; without a connection there is nowhere to send it, and waiting for one would be for ever."""
-        self._wait(zmq.POLLOUT)
-        self._socket.send_multipart(parts, copy=False)
+        while True:
+            self._wait(zmq.POLLOUT)
+            self._look()
+            with contextlib.suppress(zmq.Again):  # it may be lost since the last look, and sending would wait for ever
+                self._socket.send_multipart(parts, zmq.DONTWAIT, copy=False)
+                return
 
     def _wait(self, what: int) -> None:
         while not self._socket.poll(_GLANCE, what):
-            if self._lost:
-                raise LinkError(self._lost)
+            self._look()
+
+    def _look(self) -> None:
+        if self._lost:
+            raise (LostError if self.up else LinkError)(self._lost)
 
     def receive(self) -> tuple[Any, list[Any]]:
         """Wait for a message of the server."""
         self._wait(zmq.POLLIN)
         first, *parts = self._socket.recv_multipart(copy=False)
         head = unpack_head(first.buffer, self._limit)
-        if head.kind not in (JOB, STOP) or tuple(len(part) for part in parts) != head.lengths:
+        if head.kind not in (JOB, STOP, LEAVE) or tuple(len(part) for part in parts) != head.lengths:
             raise FrameError(f"Kind {head.kind} with {len(parts)} parts from the server")
         return head, parts
 
@@ -156,21 +177,21 @@ class _Link:
         """Beat, as long as the connection for jobs stands."""
         beats = self._connection(b"B" + self._badge.public_key)
         beats.connect(self._badge.endpoint)
-        interval, until, up = self._badge.silence / 5, time.monotonic() + self._badge.silence, False
+        interval, until = self._badge.silence / 5, time.monotonic() + self._badge.silence
         try:
             while not self._end.is_set() and not self._lost:
-                if self._monitor.poll(1000 * interval if up else _GLANCE):
+                if self._monitor.poll(1000 * interval if self.up else _GLANCE):
                     event = recv_monitor_message(self._monitor)["event"]
                     if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                        up = True
+                        self.up = True
                     elif event in (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL):
                         self._lost = f"the server at {self._badge.endpoint} does not know this worker"
-                    elif event == zmq.EVENT_DISCONNECTED and up:
+                    elif event == zmq.EVENT_DISCONNECTED and self.up:
                         self._lost = f"the connection to the server at {self._badge.endpoint} is lost"
-                elif up:
+                elif self.up:
                     with contextlib.suppress(zmq.Again):
                         beats.send(beat(), zmq.DONTWAIT)
-                if not up and time.monotonic() > until:
+                if not self.up and time.monotonic() > until:
                     self._lost = f"no connection to the server at {self._badge.endpoint}: is the port closed?"
         finally:
             beats.close()

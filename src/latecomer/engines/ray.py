@@ -31,20 +31,24 @@ _LEAVE = 1.0  # seconds workers have in the end to finish what they do
 def work(badge: Badge, spec: WorkerSpec) -> None:
     """Be a worker for as long as the connection to the server stands; what Ray runs in a process of its own.
 
-    A process that comes to the end of it is kept by Ray, with torch in it, and the next worker starts at once.
+    A process that comes to the end of it in peace is kept by Ray, with torch in it, and the next worker starts at once.
 
     Examples:
         >>> work.__name__
         'work'
     """
-    from .link import serve
+    from .link import LostError, serve
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        serve(badge, spec)
+        in_peace = serve(badge, spec)
+    except LostError:
+        in_peace = False
     finally:
         torch.set_num_threads(threads)
+    if not in_peace:  # Ray may have been told to kill it, and would kill whoever works in this process next
+        os._exit(1)
 
 
 @dataclass

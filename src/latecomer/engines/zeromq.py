@@ -22,6 +22,7 @@ from .frames import (
     Layout,
     event_of,
     head_of,
+    leave,
     pack_head,
     stop,
     unpack_head,
@@ -122,7 +123,7 @@ class Hub:
     def release(self, seat: int) -> None:
         """Tell a worker to leave once it has done what it does."""
         if seat in self._how:
-            self._post(self._keys[seat], [stop()])
+            self._post(self._keys[seat], [leave()])
 
     def leaving(self, seats: Iterable[int]) -> bool:
         """Whether one of these has been told to leave and may still be about to."""
