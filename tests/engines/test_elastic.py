@@ -68,7 +68,7 @@ OPTIONS: dict[str, Any] = {"optimizer": "ordered-momentum", "lr": 0.05, "beta": 
 
 def test_workers_join_out_of_order_and_the_run_replays(tmp_path: Path) -> None:
     path = tmp_path / "run.parquet"
-    with pytest.warns(UserWarning, match="A worker has joined: there are [34], and the run began with 2"):
+    with pytest.warns(UserWarning, match="A worker has joined: there are [34], more than the 2 that"):
         result = lc.fit(
             regression(), steps=60, engine=Late({2, 3}), record=path, callbacks=[Come((3, 10), (2, 25))], **OPTIONS
         )
@@ -111,6 +111,48 @@ def test_who_joined_is_there_after_a_restart(tmp_path: Path) -> None:
         lc.fit(regression(), engine="inline", **{**options, "max_workers": 2, "steps": 70})
 
 
+def twice(trace: lc.Trace) -> list[int]:
+    applied = trace.version[trace.status == "applied"]
+    versions, times = np.unique(applied, return_counts=True)
+    return [int(version) for version in versions[times > 1]]
+
+
+@pytest.mark.parametrize(
+    ("late", "come", "options"),
+    [
+        ({2}, [(2, 20)], {"workers": 3, "min_workers": 2, "max_workers": 3}),
+        ({2}, [(2, 20)], {"workers": 2, "max_workers": 3}),
+        ({0, 1}, [(0, 20), (1, 30)], {"workers": 2, "max_workers": 4}),
+        ({0, 2}, [(2, 20), (0, 30)], {"workers": 3, "min_workers": 1, "max_workers": 4}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:A worker has joined")
+def test_no_version_counts_twice_whoever_comes_late(
+    late: set[int], come: list[tuple[int, int]], options: dict[str, int], tmp_path: Path
+) -> None:
+    path = tmp_path / "run.parquet"
+    result = lc.fit(
+        regression(), steps=60, engine=Late(late), callbacks=[Come(*come)], record=path, **{**OPTIONS, **options}
+    )
+    assert twice(result.trace) == []
+    assert len(set(result.trace.worker.tolist())) == max(options.values())
+    assert replay(path, regression()).difference == 0.0
+
+
+@pytest.mark.parametrize("more", [{"workers": 3, "min_workers": 1, "max_workers": 3}, {"workers": 2, "max_workers": 3}])
+@pytest.mark.filterwarnings("ignore:A worker has joined")
+def test_tickets_of_who_does_not_come_back_go_to_others(more: dict[str, int], tmp_path: Path) -> None:
+    options = {**OPTIONS, **more, "checkpoint": tmp_path / "ckpt", "checkpoint_every": 10}
+    lc.fit(regression(), engine="inline", callbacks=[Come(stop=31)], steps=100, **options)
+    path = tmp_path / "run.parquet"
+    result = lc.fit(regression(), engine=Late({2}), steps=100, record=path, **options)
+    tickets = np.sort(result.trace.ticket[result.trace.status != "lost"])
+    assert (np.diff(tickets) == 1).sum() >= 97  # but for what is in flight in the end, all have been counted
+    assert result.reissued == 3 - more.get("min_workers", more["workers"])
+    assert result.trace.header.given_up == ()
+    assert replay(path, regression()).difference == 0.0
+
+
 def test_the_run_begins_with_enough_workers() -> None:
     engine = OneByOne({0, 1})
     result = lc.fit(
@@ -121,7 +163,7 @@ def test_the_run_begins_with_enough_workers() -> None:
 
 
 def test_who_waits_for_workers_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "_PATIENCE", 0.0)
+    monkeypatch.setattr(driver, "PATIENCE", 0.0)
     with pytest.warns(UserWarning, match=r"1 of 3 workers are ready, and the run begins with 3.*min_workers="):
         result = lc.fit(regression(), lr=0.05, workers=3, engine=OneByOne({0, 1}), steps=20)
     assert result.server.arrivals == 20

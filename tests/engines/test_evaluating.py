@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 
 import latecomer as lc
 from engine_tasks import regression, score
-from latecomer.engines import Event
+from latecomer.engines import Event, Slot, WorkerSpec
 from latecomer.engines.inline import InlineEngine
 from latecomer.training import driver as driver_module
+from latecomer.training import evaluation
 
 OPTIONS: dict[str, Any] = {"lr": 0.02, "workers": 2, "steps": 40, "evaluate_every": 10}
 
@@ -109,3 +111,47 @@ def test_one_poisonous_ticket_does_not_stop_a_run_even_as_the_first(tmp_path: Pa
         result = lc.fit(problem, lr=0.01, workers=1, engine="inline", steps=20)
     assert list(result.given_up or ()) == [0]
     assert result.server.arrivals == 20
+
+
+class Idle(lc.training.Callback):
+    """Kills the evaluating worker at arrivals, when it has nothing to do."""
+
+    def __init__(self, *arrivals: int) -> None:
+        self.arrivals = arrivals
+
+    def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
+        if outcome.arrival in self.arrivals:
+            run.engine.kill(run.history.seat)
+
+
+def test_an_idle_evaluator_may_die_any_number_of_times() -> None:
+    result = lc.fit(
+        regression(evaluate=score), lr=0.05, workers=2, steps=60, evaluate_every=60, engine="inline",
+        callbacks=[Idle(10, 20, 30, 40, 50)],
+    )  # fmt: skip
+    assert result.history["loss"].is_not_nan().all()
+
+
+class Nobody(InlineEngine):
+    """Nobody is there to evaluate until the server has nothing else to do."""
+
+    def start(self, spec: WorkerSpec, seats: int, slots: int) -> Sequence[Slot]:
+        made = super().start(spec, seats, slots)
+        self.kept = [event for event in self._news if event.seat == seats - spec.evaluators]
+        self._news = type(self._news)(event for event in self._news if event not in self.kept)
+        return made
+
+    def events(self, timeout: float | None = None) -> list[Event]:
+        found = super().events(timeout)
+        if not found:
+            self._news.extend(self.kept)
+            self.kept = []
+        return found
+
+
+def test_a_run_that_waits_for_its_evaluator_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "PATIENCE", 0.0)
+    with pytest.warns(UserWarning, match="The run waits for an evaluation.*is there room for one more process"):
+        result = lc.fit(regression(evaluate=score), lr=0.05, workers=2, steps=20, evaluate_every=2, engine=Nobody())
+    assert result.history.height == 11
+    assert result.history["loss"].is_not_nan().all()

@@ -16,7 +16,7 @@ from ..problems.base import Problem
 from ..server import Outcome, Server
 from ..statistics import Statistics
 from ..trainee import Trainee
-from .journal import Entry, Journal
+from .journal import ABSENT, Entry, Journal
 
 __all__ = ["Books", "MisfitError"]
 
@@ -122,10 +122,10 @@ class Books:
         self._write(Entry(b"I", seat, ticket.number, 0, at))
         return self.job(ticket)
 
-    def lose(self, ticket: Ticket, at: float, raised: bool = False) -> None:
-        """Note that a ticket came to nothing: its worker is gone, or its code raised."""
+    def lose(self, ticket: Ticket, at: float, raised: bool = False, absent: bool = False) -> None:
+        """Note that a ticket came to nothing: its worker is gone, its code raised, or nobody is there to begin."""
         self.server.lose(ticket)
-        self._write(Entry(b"L", ticket.worker, ticket.number, int(raised), at))
+        self._write(Entry(b"L", ticket.worker, ticket.number, ABSENT if absent else int(raised), at))
 
     def join(self, at: float) -> int:
         """Seat another worker and return its number."""

@@ -18,7 +18,7 @@ from ..policy import Ticket
 from ..server import Outcome, Server
 from .books import Books
 from .callbacks import Callback
-from .evaluation import Evaluation
+from .evaluation import PATIENCE, Evaluation
 from .journal import Entry
 from .redoing import Redoing
 from .seating import Seating, Unborn
@@ -26,7 +26,6 @@ from .seating import Seating, Unborn
 __all__ = ["Driver"]
 
 _HOPELESS = 3  # so many tickets that raise before any other has come back end a run
-_PATIENCE = 30.0  # seconds without enough workers after which somebody should know why nothing happens
 _GLANCE = 0.5  # seconds without an event after which interrupts and hung workers are looked at
 
 
@@ -36,9 +35,9 @@ class Driver:
     Args:
         books: The state of the run.
         engine: Who moves the bytes.
-        workers: Number of workers.
+        workers: How many workers beta and lr were chosen for.
         min_workers: How many must be ready before the run begins; all ``workers`` if left out.
-        max_workers: How many there may be; those past ``workers`` join when they are ready.
+        max_workers: How many there may be; those who are not among the first join when they are ready.
         steps: Arrivals to count.
         evaluate_every: Arrivals between rows of the history.
         attempts: How often a ticket may kill its worker, or raise, before it counts with weight zero.
@@ -82,7 +81,7 @@ class Driver:
         self._killed: set[int] = set()
         self._idle: set[int] = set()
         self._since: dict[int, float] = {}  # worker -> when it got its job
-        self._seating, self._unborn = Seating(workers), Unborn(self.seats)
+        self._seating, self._unborn = Seating(self.server.workers), Unborn(self.seats)
         self._unsaid: list[str] = []
         self._news: deque[Event] = deque()
         self._stopped = self._told = False
@@ -114,13 +113,13 @@ class Driver:
             callback.evaluated(self, row)
 
     def kill(self, seat: int) -> bool:
-        """Kill whoever is worker ``seat`` of the server; False if that one is being killed already.
+        """Kill whoever is worker ``seat`` of the server; False if that one is being killed already, or not there.
 
         It gets no job any more, and the run does not end before it has heard of the death: every kill is counted.
         """
         if not 0 <= whole_number("seat", seat) < self.server.workers:
             raise ValueError(f"Invalid seat value: {seat} (there are {self.server.workers} workers)")
-        if seat in self._killed:
+        if seat in self._killed or not self._seating.taken(seat):
             return False
         self._up.discard(seat)
         self._idle.discard(seat)
@@ -150,7 +149,9 @@ class Driver:
             self._check_seats(state, entries)
         x = books.flat.x
         size, statistics = x.numel(), len(books.statistics.sent)
-        spec = WorkerSpec(books.problem, size, x.dtype, points, statistics, books.seed, self.engine.bf16)
+        spec = WorkerSpec(
+            books.problem, size, x.dtype, points, statistics, books.seed, self.engine.bf16, self.history.seats
+        )
         slots = self.engine.start(spec, self.seats + self.history.seats, self.seats + self.history.slots)
         books.use(slots[: self.seats])
         self.history.use(slots[self.seats :])
@@ -267,11 +268,11 @@ class Driver:
                 self.kill(seat)
 
     def _say_who_is_missing(self) -> None:
-        if not self._waiting or self._told or time.monotonic() - self._zero - self._base < _PATIENCE:
+        if not self._waiting or self._told or time.monotonic() - self._zero - self._base < PATIENCE:
             return
         self._told = True
         warnings.warn(
-            f"After {_PATIENCE:g} s {len(self._up)} of {self.workers} workers are ready, and the run begins with "
+            f"After {PATIENCE:g} s {len(self._up)} of {self.workers} workers are ready, and the run begins with "
             f"{self.min_workers}: is there room for them? min_workers= begins with fewer",
             stacklevel=2,
         )
@@ -286,14 +287,16 @@ class Driver:
             self.engine.restart(event.seat)
         if not isinstance(event, Ready):
             return None
-        worker = self.books.join(self.now)
-        self._seating.join(event.seat, worker)
-        if self.server.arrivals:
-            warnings.warn(
-                f"A worker has joined: there are {self.server.workers}, and the run began with {self.workers}. "
-                "Delays grow along, and beta and lr were chosen for fewer",
-                stacklevel=2,
-            )
+        worker = self._seating.take(event.seat)
+        if worker is None:
+            worker = self.books.join(self.now)
+            self._seating.join(event.seat, worker)
+            if self.server.arrivals and self.server.workers > self.workers:
+                warnings.warn(
+                    f"A worker has joined: there are {self.server.workers}, more than the {self.workers} that beta and "
+                    "lr were chosen for. Delays grow along",
+                    stacklevel=2,
+                )
         return replace(event, seat=worker)
 
     def _handle(self, news: Event) -> None:
@@ -306,6 +309,7 @@ class Driver:
             elif len(self._up) >= self.min_workers:  # they start at once; starting processes is no part of the run
                 self._begin(self._base)
                 self._waiting = False
+                self._lose_of_the_absent()
                 for seat in sorted(self._up):
                     self._employ(seat)
         elif isinstance(event, Done):
@@ -318,6 +322,12 @@ class Driver:
                 self._again(ticket, event.reason, raised=event)
         elif isinstance(event, Died):
             self._died(event)
+
+    def _lose_of_the_absent(self) -> None:
+        """Let others have the tickets of those who have not come back after a restart of the server."""
+        for ticket in self.server.in_flight:
+            if ticket.worker not in self._up and self.server.holds(ticket.worker) == ticket:
+                self.books.lose(ticket, self.now, absent=True)
 
     def _employ(self, seat: int) -> None:
         """Give a worker that has just come its first job."""
@@ -384,13 +394,14 @@ class Driver:
         self.deaths += 1
         self._idle.discard(event.seat)
         self._since.pop(event.seat, None)
-        if event.seat not in self._up and event.seat not in self._killed:
+        unborn = event.seat not in self._up and event.seat not in self._killed
+        if unborn:
             self._unborn.died(event)
         self._up.discard(event.seat)
         self._killed.discard(event.seat)
         self.engine.restart(self._seating.seat(event.seat))
         ticket = self.server.holds(event.seat)
-        if ticket is not None:
+        if ticket is not None and not unborn:  # who has not begun with it cannot have died of it
             self._again(ticket, event.reason)
 
     def _again(self, ticket: Ticket, reason: str, raised: Failed | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,9 +12,11 @@ from ..engines import Died, Engine, Evaluated, Event, Failed, Job, Ready, Slot
 from ..job import COLUMNS
 from .books import Books
 
-__all__ = ["Evaluation"]
+__all__ = ["PATIENCE", "Evaluation"]
 
 _SNAPSHOTS = 3
+PATIENCE = 30.0
+"""Seconds without the workers that are needed after which somebody should know why nothing happens."""
 IMPORTABLE = (
     "everything a task uses must be importable, and a script that calls fit needs `if __name__ == '__main__':` around "
     "the call"
@@ -50,7 +53,8 @@ class Evaluation:
         self._slots: Sequence[Slot] = ()
         self._free: list[int] = []
         self._waiting: list[tuple[Job, dict[str, Any]]] = []  # the first is with the worker if it is up
-        self._up = self._busy = False
+        self._up = self._busy = self._said = False
+        self._asked = math.inf
         self.told: Callable[[dict[str, Any]], None] = lambda row: None
         self._tried = 0
         self._losses: list[float] = []
@@ -58,7 +62,7 @@ class Evaluation:
 
     def use(self, slots: Sequence[Slot]) -> None:
         """Take over the slots for snapshots."""
-        self._slots, self._free = slots, list(range(len(slots)))
+        self._slots, self._free, self._asked = slots, list(range(len(slots))), time.monotonic()
 
     def count(self, loss: float, delay: int) -> None:
         """Note an arrival, for the means of the next row."""
@@ -129,6 +133,13 @@ class Evaluation:
         """Wait for an evaluation; return the events of others."""
         if self.interrupted:
             raise KeyboardInterrupt
+        if not self._up and not self._said and time.monotonic() - self._asked > PATIENCE:
+            self._said = True
+            warnings.warn(
+                f"The run waits for an evaluation, and after {PATIENCE:g} s nobody is there to make it: is there room "
+                "for one more process?",
+                stacklevel=2,
+            )
         aside = []
         for event in self.engine.events(1.0):
             if event.seat == self.seat:
@@ -155,8 +166,8 @@ class Evaluation:
             warnings.warn(f"An evaluation raised: {event.reason}; its row has no metrics", stacklevel=2)
             self._complete({})
         elif isinstance(event, Died):
-            was_up, self._up, self._busy = self._up, False, False
-            self._tried += 1
+            was_up, was_busy, self._up, self._busy = self._up, self._busy, False, False
+            self._tried += was_busy or not was_up  # who was idle has not died of an evaluation
             hopeless = not self.rows and not was_up and not event.reason.startswith("killed")
             if hopeless or self._tried >= self.attempts:
                 if not self._waiting or not self._worked:
@@ -164,6 +175,7 @@ class Evaluation:
                 warnings.warn(f"An evaluation killed its worker {self._tried} times; no metrics", stacklevel=2)
                 self._complete({})
             self.engine.restart(self.seat)
+            self._asked = time.monotonic()
         self._next()
 
     @property

@@ -126,7 +126,7 @@ def fit(
     attempts, seed = whole_number("attempts", attempts, least=1), whole_number("seed", seed)
     least = workers if min_workers is None else whole_number("min_workers", min_workers, least=1)
     most = workers if max_workers is None else whole_number("max_workers", max_workers, least=workers)
-    if least > most or (sync and most > workers):
+    if least > most or (sync and (least, most) != (workers, workers)):
         raise ValueError(f"Invalid min_workers or max_workers: {least}, {most} (min <= max; equal if sync)")
     if timeout is not None:
         POSITIVE.check("timeout", timeout)
@@ -162,7 +162,7 @@ def fit(
     path = None if record is None else Path(record)
     if path is not None:
         writable_file(path)
-    books = Books(problem, optimizer, options, workers, policy, seed, scheduler)
+    books = Books(problem, optimizer, options, min(least, workers), policy, seed, scheduler)
     told = list(callbacks)
     if tensorboard is not None:
         told.append(TensorBoard(tensorboard))

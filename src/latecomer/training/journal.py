@@ -7,7 +7,10 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-__all__ = ["Entry", "Journal"]
+__all__ = ["ABSENT", "Entry", "Journal"]
+
+ABSENT = 2
+"""The ``group`` of a loss that is nobody's fault; of others it is 1 if the task raised, 0 if the worker died."""
 
 _GAP = b"X"
 _ENTRY = struct.Struct("<ciqid")
@@ -23,7 +26,7 @@ class Entry(NamedTuple):
             entries are missing.
         seat: Whose.
         number: Of which ticket.
-        group: Of its sample.
+        group: Of its sample; of a ticket that came to nothing, why.
         at: The clock.
 
     Examples:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ..engines import Died, Done, Engine, Event, Failed, Job, Ready
 from .books import Books, MisfitError
 from .evaluation import Evaluation
-from .journal import Entry
+from .journal import ABSENT, Entry
 from .seating import Unborn
 
 __all__ = ["Redoing"]
@@ -75,7 +75,7 @@ class Redoing:
                 return place
             if entry.kind == b"I":
                 self.reissued += again
-            if entry.kind in (b"L", b"G"):
+            if entry.kind in (b"L", b"G") and entry.group != ABSENT:
                 self.tried[entry.number] = self.tried.get(entry.number, 0) + 1
                 self.failures, self.deaths = self.failures + bool(entry.group), self.deaths + (not entry.group)
             if counted is not None:

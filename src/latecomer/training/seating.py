@@ -40,29 +40,45 @@ class Unborn:
 
 
 class Seating:
-    """Which worker of the server sits in which seat of the engine.
+    """Which worker of the server sits in which seat of the engine: whoever comes first is among the first.
 
     Args:
-        workers: How many there are at first, in as many seats.
+        workers: How many the server has.
 
     Examples:
         >>> seating = Seating(workers=2)
-        >>> seating.join(seat=3, worker=2)
-        >>> seating.seat(2), seating.worker(3), seating.worker(2)
-        (3, 2, None)
+        >>> seating.take(0), seating.take(3), seating.take(1), seating.worker(1)
+        (0, 1, None, None)
+        >>> seating.join(seat=1, worker=2)
+        >>> seating.seat(2), seating.worker(3)
+        (1, 1)
     """
 
     def __init__(self, workers: int) -> None:
-        self._worker = {seat: seat for seat in range(workers)}
-        self._seat = dict(self._worker)
+        self._free = set(range(workers))
+        self._worker: dict[int, int] = {}
+        self._seat: dict[int, int] = {}
+
+    def take(self, seat: int) -> int | None:
+        """Seat somebody new as a worker that the server has and nobody is yet; None if there is none left."""
+        if not self._free:
+            return None
+        worker = seat if seat in self._free else min(self._free)
+        self._free.discard(worker)
+        self.join(seat, worker)
+        return worker
 
     def join(self, seat: int, worker: int) -> None:
-        """Give a seat to somebody new."""
+        """Note that somebody new is this worker."""
         self._worker[seat], self._seat[worker] = worker, seat
 
     def worker(self, seat: int) -> int | None:
         """Return who sits there; None if nobody has yet."""
         return self._worker.get(seat)
+
+    def taken(self, worker: int) -> bool:
+        """Whether somebody is this worker."""
+        return worker in self._seat
 
     def seat(self, worker: int) -> int:
         """Return where a worker sits."""
