@@ -243,7 +243,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MemoryError as error:
         print(f"latecomer: this needs more memory than there is{f': {error}' if str(error) else ''}", file=sys.stderr)
         return 2
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, ImportError) as error:  # an extra that is not installed is named in the sentence
         print(f"latecomer: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

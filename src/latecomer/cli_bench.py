@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .files import writable
+from .optim.checks import AT_LEAST_ZERO
 
 __all__ = ["BenchCommand"]
 
@@ -171,6 +172,10 @@ class CapacityCommand:
 
     def run(self, console: Console) -> None:
         """Measure, compute, print."""
+        given = {"--update-ns": self.update_ns, "--wire-ns": self.wire_ns, "--fixed-us": self.fixed_us}
+        for name, value in given.items():
+            if value is not None:
+                AT_LEAST_ZERO.check(name, value)
         if self.out is not None:
             writable(self.out)
         from .bench import Costs, capacity, measure_costs, simulated_rate
@@ -209,7 +214,10 @@ class CapacityCommand:
         )
         _show(console, title, heads, cells)
         command = f"latecomer bench capacity --gigabits {self.gigabits:g} --gradient {self.gradient:g}"
-        command += f" --update-ns {1e9 * costs.update:.4g} --wire-ns {1e9 * costs.wire:.4g}"
+        command += f" --sizes {' '.join(map(str, self.sizes))} --points {self.points}"
+        command += (
+            f" --update-ns {1e9 * costs.update:.4g} --wire-ns {1e9 * costs.wire:.4g} --fixed-us {self.fixed_us:g}"
+        )
         _write(
             console,
             self.out,

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from .cli_words import pairs
 from .files import atomic, writable, writable_file
+from .optim.checks import AT_LEAST_ZERO
 
 __all__ = ["ReplayCommand", "Train", "load_task"]
 
@@ -38,10 +39,22 @@ class Train:
     """Hyper-parameters of the method, as name=value."""
     workers: int = 2
     """Number of worker processes."""
+    min_workers: int | None = None
+    """How many must be ready for the run to begin; all if left out."""
+    max_workers: int | None = None
+    """How many there may be, when more come later; as many as --workers if left out."""
     engine: Literal["local", "inline", "ray"] = "local"
     """Processes of this machine, this process alone, or a Ray cluster."""
     address: str | None = None
-    """Address of the Ray cluster, or auto; Ray on this machine if left out."""
+    """Address of the Ray cluster, or auto; Ray on this machine if left out (--engine ray)."""
+    cpus: float | None = None
+    """CPUs that Ray sets aside for a worker; 1 if left out (--engine ray)."""
+    gpus: float | None = None
+    """GPUs that Ray sets aside for a worker; none if left out (--engine ray)."""
+    bf16: bool = False
+    """Send points and gradients as bfloat16, rounded (--engine ray)."""
+    data_plane: Literal["zeromq", "object-store"] | None = None
+    """Which way tensors take where memory is not shared; zeromq if left out (--engine ray)."""
     steps: int = 1000
     """Contributions to count."""
     evaluate_every: int | None = None
@@ -99,6 +112,8 @@ class Train:
             task,
             optimizer=self.method,
             workers=self.workers,
+            min_workers=self.min_workers,
+            max_workers=self.max_workers,
             engine=self._engine(),
             steps=self.steps,
             evaluate_every=self.evaluate_every,
@@ -135,13 +150,23 @@ class Train:
             console.print(f"Trace written to {self.record}, its last parameters beside it", soft_wrap=True)
 
     def _engine(self) -> Any:
-        if self.address is None:
-            return self.engine
+        """Return the engine, or its name; what only Ray understands is refused elsewhere."""
+        options = {"address": self.address, "cpus": self.cpus, "gpus": self.gpus, "data_plane": self.data_plane}
+        given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        given |= {"bf16": True} if self.bf16 else {}
         if self.engine != "ray":
-            raise ValueError(f"--address belongs to --engine ray, not to {self.engine}")
+            if given:
+                flag = next(iter(given)).replace("_", "-")
+                raise ValueError(f"--{flag} belongs to --engine ray, not to {self.engine}")
+            return self.engine
+        for name in {"cpus", "gpus"} & given.keys():
+            AT_LEAST_ZERO.check(f"--{name}", given[name])
+        from .engines.cluster import import_ray
         from .engines.ray import RayEngine
 
-        return RayEngine(self.address)
+        # Workers need not find the task's file on their path: Ray brings what is in it along.
+        import_ray().cloudpickle.register_pickle_by_value(sys.modules[Path(self.task.rpartition(":")[0]).stem])
+        return RayEngine(**given)
 
 
 @dataclass(frozen=True)

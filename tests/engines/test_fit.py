@@ -19,6 +19,7 @@ import latecomer as lc
 from engine_tasks import by_sign, data, network, regression, score
 from latecomer.cli import main
 from latecomer.cli_train import load_task
+from latecomer.engines.cluster import import_ray
 from latecomer.engines.inline import InlineEngine
 from latecomer.engines.local import LocalEngine
 from latecomer.engines.payload import Payload
@@ -27,6 +28,7 @@ from latecomer.training import Task, replay
 from support import NAMES, OPTIONS
 
 ROOT = Path(__file__).parent.parent.parent
+OWN = ["train", str(ROOT / "examples" / "own_model.py") + ":task"]
 
 
 def test_the_local_engine_keeps_the_contract() -> None:
@@ -302,6 +304,16 @@ def test_the_example_of_an_own_model_runs(tmp_path: Path, capsys: pytest.Capture
         (["train", "task"], "expected a Python file and a name in it"),
         (["train", str(ROOT / "examples" / "own_model.py") + ":nothing"], "has no 'nothing'"),
         (["train", str(ROOT / "examples" / "own_model.py") + ":LENGTHS"], "is of type tuple"),
+        ([*OWN, "--address", "auto"], "--address belongs to --engine ray, not to local"),
+        ([*OWN, "--cpus", "2"], "--cpus belongs to --engine ray, not to local"),
+        ([*OWN, "--gpus", "0", "--engine", "inline"], "--gpus belongs to --engine ray, not to inline"),
+        ([*OWN, "--bf16"], "--bf16 belongs to --engine ray, not to local"),
+        ([*OWN, "--data-plane", "object-store"], "--data-plane belongs to --engine ray, not to local"),
+        ([*OWN, "--engine", "ray", "--cpus", "nan"], "Invalid --cpus value: nan"),
+        ([*OWN, "--engine", "ray", "--gpus", "-1"], "Invalid --gpus value: -1"),
+        ([*OWN, "--engine", "ray", "--data-plane", "pigeon"], "data-plane"),
+        ([*OWN, "--min-workers", "3"], "Invalid min_workers"),
+        ([*OWN, "--max-workers", "1"], "Invalid max_workers"),
         (["replay", "nowhere.parquet", "--problem", "quadratic"], "nowhere.parquet"),
         (["replay", "nowhere.parquet"], "say what was trained"),
     ],
@@ -313,6 +325,69 @@ def test_bad_input_on_the_command_line_is_one_sentence(
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
+
+
+def test_what_belongs_to_ray_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+
+    def told(_: Any, **options: Any) -> None:
+        given.update(options)
+        raise ValueError("this is enough")
+
+    monkeypatch.setattr(lc.training, "fit", told)
+    argv = ["--workers", "4", "--min-workers", "2", "--max-workers", "16", "--engine", "ray", "--address", "auto"]
+    assert main([*OWN, *argv, "--cpus", "0.5", "--gpus", "1", "--bf16", "--data-plane", "object-store"]) == 2
+    assert (given["workers"], given["min_workers"], given["max_workers"]) == (4, 2, 16)
+    engine = given["engine"]
+    assert (engine.address, engine.cpus, engine.gpus) == ("auto", 0.5, 1.0)
+    assert (engine.bf16, engine.data_plane) == (True, "object-store")
+    main([*OWN, "--engine", "ray"])
+    assert (given["engine"].address, given["engine"].cpus, given["engine"].data_plane) == (None, 1.0, "zeromq")
+
+
+def test_ray_brings_the_file_of_a_task_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers of a standing cluster do not have its folder on their path."""
+    script, sent = tmp_path / "brought_task.py", []
+
+    def told(task: Any, **_: Any) -> None:
+        sent.append(import_ray().cloudpickle.dumps(task))
+        raise ValueError("this is enough")
+
+    monkeypatch.setattr(lc.training, "fit", told)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    script.write_text(BROUGHT)
+    assert main(["train", f"{script}:task", "--engine", "ray"]) == 2
+    sys.path.remove(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "brought_task")
+    assert isinstance(import_ray().cloudpickle.loads(sent[0]), Task)
+    assert "brought_task" not in sys.modules
+
+
+BROUGHT = """
+import torch
+import latecomer as lc
+
+def loss(model, batch):
+    return (model(batch[0]) - batch[1]).square().mean()
+
+def task():
+    data = torch.utils.data.TensorDataset(torch.zeros(64, 1), torch.zeros(64, 1))
+    return lc.Task(torch.nn.Linear(1, 1), loss, data)
+"""
+
+
+def test_the_command_begins_with_fewer_workers_than_there_may_be(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = [*OWN, "--steps", "20", "--engine", "inline", "--min-workers", "1", "--max-workers", "2"]
+    assert main(argv) == 0
+    assert "20 contributions" in capsys.readouterr().out
+
+
+def test_missing_ray_is_one_sentence_on_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main([*OWN, "--engine", "ray", "--steps", "5"]) == 2
+    assert capsys.readouterr().err == "latecomer: The Ray engine needs Ray: pip install 'latecomer[ray]'\n"
 
 
 def test_a_run_that_diverges_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

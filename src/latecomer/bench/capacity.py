@@ -15,7 +15,7 @@ import torch
 
 from ..job import one_thread
 from ..optim import OrderedMomentum
-from ..optim.checks import POSITIVE, whole_number
+from ..optim.checks import AT_LEAST_ZERO, POSITIVE, whole_number
 from ..server import Server
 
 __all__ = ["Capacity", "Costs", "capacity", "measure_costs", "simulated_rate"]
@@ -38,6 +38,10 @@ class Costs:
     update: float
     wire: float
     fixed: float
+
+    def __post_init__(self) -> None:
+        for name in ("update", "wire", "fixed"):
+            AT_LEAST_ZERO.check(name, getattr(self, name))
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,10 @@ def capacity(
     """
     POSITIVE.check("gigabits", gigabits)
     POSITIVE.check("gradient", gradient)
+    whole_number("points", points, least=1)
+    whole_number("dtype", dtype, least=1)
+    if not len(sizes):
+        raise ValueError("Invalid sizes: there are none (expected at least one number of parameters)")
     rows = []
     for size in sizes:
         whole_number("size", size, least=1)
@@ -133,6 +141,10 @@ def simulated_rate(
         10.0
     """
     whole_number("workers", workers, least=1)
+    whole_number("arrivals", arrivals, least=1)
+    POSITIVE.check("gradient", gradient)
+    AT_LEAST_ZERO.check("service", service)
+    AT_LEAST_ZERO.check("travel", travel)
     rng = np.random.default_rng(seed)
     waiting = [(float(duration) + travel, 0) for duration in rng.exponential(gradient, workers)]
     heapq.heapify(waiting)
@@ -157,7 +169,10 @@ def measure_costs(size: int = 1_000_000, updates: int = 50, fixed: float = 2e-4)
         >>> measure_costs(size=1000, updates=3).update > 0
         True
     """
-    costs = Costs(_update_seconds(size, updates) / size, 0.0, fixed)
+    whole_number("size", size, least=1)
+    whole_number("updates", updates, least=1)
+    costs = Costs(0.0, 0.0, fixed)  # which checks it before anything is measured
+    costs = replace(costs, update=_update_seconds(size, updates) / size)
     if importlib.util.find_spec("zmq") is not None:
         costs = replace(costs, wire=_wire_seconds(4 * size, max(3, updates // 5)) / (8 * size))
     return costs
