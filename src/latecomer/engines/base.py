@@ -26,6 +26,7 @@ class WorkerSpec:
         statistics: How many float64 numbers of running averages go up with a contribution, and down to be evaluated.
         seed: What the model is made with; its parameters come with every ticket, but what is frozen does not.
         bf16: Round points and contributions to bfloat16, for a wire of half the width.
+        evaluators: The last so many seats evaluate only.
 
     Examples:
         >>> import latecomer as lc
@@ -40,6 +41,7 @@ class WorkerSpec:
     statistics: int = 0
     seed: int = 0
     bf16: bool = False
+    evaluators: int = 0
 
 
 @dataclass(frozen=True)
