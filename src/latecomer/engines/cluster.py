@@ -150,6 +150,7 @@ class Cluster:
                 "out for one on this machine"
             )
         undo.callback(ray.shutdown)
+        _forget_token(ray)
         try:
             ray.init(self.address, **options)
         except (ConnectionError, ray.exceptions.AuthenticationError):
@@ -211,6 +212,12 @@ def _has_token() -> bool:
     return False
 
 
+def _forget_token(ray: Any) -> None:
+    """Have Ray look again which token there is, and whether to use it; the last cluster may have had another one."""
+    ray._raylet.AuthenticationTokenLoader.instance().reset_cache()
+    ray._raylet.Config.initialize("")
+
+
 @contextlib.contextmanager
 def _guard(ray: Any) -> Iterator[None]:
     """Have somebody clear up if this process is killed."""
@@ -232,13 +239,13 @@ def _for_us_alone(ray: Any) -> Iterator[None]:
     from ray._private import ray_constants
 
     before = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", _ONE_MACHINE)}
-    cluster, tokens = ray_constants.ENABLE_RAY_CLUSTER, ray._raylet.AuthenticationTokenLoader.instance()
+    cluster = ray_constants.ENABLE_RAY_CLUSTER
     ray_constants.ENABLE_RAY_CLUSTER = False  # else Ray turns 127.0.0.1 into an address that others reach
     os.environ[_ONE_MACHINE] = "0"  # the same for the processes it starts
     os.environ.pop("RAY_AUTH_MODE", None)  # unset, Ray turns it on for a cluster of one machine, in this process too
     if not _has_token():
         os.environ["RAY_AUTH_TOKEN"] = _TOKEN
-    tokens.reset_cache()  # it may know another one
+    _forget_token(ray)
     try:
         yield
     finally:
@@ -248,5 +255,4 @@ def _for_us_alone(ray: Any) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        tokens.reset_cache()  # the next cluster may want another one, or none
-        ray._raylet.Config.initialize("")
+        _forget_token(ray)
