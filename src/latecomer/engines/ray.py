@@ -258,21 +258,26 @@ class RayEngine(Engine):
     def _end(self, seat: int, reason: str, gone: bool = False) -> Died:
         """Make sure that a worker is gone, or at least that nothing it does can reach a slot."""
         place = self._seats.pop(seat)
-        self._plane.dismiss(seat)
-        if not gone:
-            with contextlib.suppress(Exception):  # it may be gone, and so may the cluster
-                place.stop()
-        if place.pidfd >= 0:
-            self._poller.forget(place.pidfd)
-            try:
-                if not gone and not _readable([place.pidfd], _END):
-                    # It can write into our memory for as long as it lives.
-                    with contextlib.suppress(OSError):  # it has ended, or belongs to somebody else
-                        signal.pidfd_send_signal(place.pidfd, signal.SIGKILL)
-                    _readable([place.pidfd], _GONE)
-            finally:
-                os.close(place.pidfd)
+        try:
+            self._plane.dismiss(seat)
+        finally:
+            if not gone:
+                with contextlib.suppress(Exception):  # it may be gone, and so may the cluster
+                    place.stop()
+            if place.pidfd >= 0:
+                self._end_process(place.pidfd, gone)
         return Died(seat, reason)
+
+    def _end_process(self, pidfd: int, gone: bool) -> None:
+        """Wait for the end of a process, and do not leave it at that: it can write into our memory while it lives."""
+        try:
+            self._poller.forget(pidfd)
+            if not gone and not _readable([pidfd], _END):
+                with contextlib.suppress(OSError):  # it has ended, or belongs to somebody else
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                _readable([pidfd], _GONE)
+        finally:
+            os.close(pidfd)
 
     def kill(self, seat: int) -> None:
         """End a worker; one that cannot be reached is not listened to any more."""
@@ -292,10 +297,10 @@ class RayEngine(Engine):
                 for seat in self._seats:
                     stack.callback(self._close, seat)
                 stack.callback(self._leave)
-        self._plane = self._block = self._cluster = None
 
     def _hush(self) -> None:
-        """Close the pipe; nobody may write into what has its number next."""
+        """Close the pipe and forget the rest; nobody may write into what has the pipe's number next."""
+        self._plane = self._block = self._cluster = None
         with self._lock:
             ends, self._wake = self._wake, (-1, -1)
         for end in ends:
