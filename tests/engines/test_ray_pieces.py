@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import latecomer as lc
-from latecomer.engines import Died, Evaluated, Failed, Job, Ready, WorkerSpec, cluster
+from latecomer.engines import Died, Done, Evaluated, Failed, Job, Ready, WorkerSpec, cluster
 from latecomer.engines import frames as f
 from latecomer.engines import ray as engine_module
 from latecomer.engines.badge import build
@@ -184,6 +184,13 @@ def test_an_answer_that_fits_into_no_head_is_a_failure() -> None:
     assert "fewer metrics" in event.reason
 
 
+def test_a_group_that_the_problem_does_not_have_is_a_failure() -> None:
+    head = f.Layout(SPEC).said(Done(0, 4, True, group=SPEC.problem.groups), f.NATIVE)
+    event = f.event_of(0, head)
+    assert isinstance(event, Failed)
+    assert "FrameError: Group" in event.reason
+
+
 class Actor:
     """Answers every call with the same."""
 
@@ -310,11 +317,11 @@ def test_a_new_ray_has_what_the_workers_need(unconnected: Any, monkeypatch: pyte
     seen = dict[str, Any]()
     monkeypatch.setattr(unconnected, "init", lambda *_, **options: seen.update(options))
     monkeypatch.setattr(cluster, "_guard", contextlib.nullcontext)
-    engine = RayEngine(cpus=0.5, gpus=0.5, resources={"tpu": 0.5})
+    engine = RayEngine(cpus=0.5, gpus=0.6, resources={"tpu": 0.5})
     monkeypatch.setattr(engine_module.os, "pipe", refusing(KeyError("enough")))
     with pytest.raises(KeyError):
         engine.start(WorkerSpec(lc.problems.quadratic(), 10, torch.float64, evaluators=1), seats=4, slots=4)
-    assert (seen["num_cpus"], seen["num_gpus"], seen["resources"]) == (2, 2, {"tpu": 2})
+    assert (seen["num_cpus"], seen["num_gpus"], seen["resources"]) == (2, 3, {"tpu": 2})  # 0.6 of one: no two on a GPU
     assert unconnected.downs == [1]  # and it is gone
 
 

@@ -63,7 +63,7 @@ def ending(error: BaseException | None) -> str:
         return "it has left"
     cause = getattr(error, "cause", None)
     if isinstance(cause, BaseException):  # what its code raised, as Ray brought it here
-        return f"could not go on: {type(cause).__name__}: {_line(cause)}"
+        return f"could not go on: {type(cause).__name__}: {cause}"
     gone = _GONE & {each.__name__ for each in type(error).__mro__} and not getattr(error, "actor_init_failed", False)
     return f"killed: {_line(error)}" if gone else _line(error)
 

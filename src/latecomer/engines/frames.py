@@ -15,7 +15,7 @@ from .base import Done, Evaluated, Failed, Job, Ready, WorkerSpec
 __all__ = [
     "BEAT", "BF16", "DONE", "ENVELOPE", "EVALUATED", "FAILED", "HEAD_LIMIT", "JOB", "LEAVE", "NATIVE", "READY",
     "SHARED", "STOP", "FrameError", "Head", "Layout", "beat", "event_of", "head_of", "job_of", "leave", "pack_head",
-    "said", "stop", "unpack_head",
+    "stop", "unpack_head",
 ]  # fmt: skip
 
 READY, JOB, DONE, EVALUATED, FAILED, BEAT, STOP, LEAVE = range(1, 9)
@@ -145,21 +145,6 @@ def head_of(
         return Head(EVALUATED, SHARED, what.number, (), rest)
     reason, where = (words.encode(errors="replace")[:_WORDS] for words in (what.reason, what.where))
     return Head(FAILED, SHARED, what.number, (), reason.replace(b"\0", b" ") + b"\0" + where.replace(b"\0", b" "))
-
-
-def said(answer: Done | Evaluated | Failed, encoding: int = SHARED, lengths: tuple[int, ...] = ()) -> Head:
-    """Return the head of a worker's answer; if it does not fit into one, of what is wrong with it.
-
-    Examples:
-        >>> said(Evaluated(0, 3, {"m" * 100_000: 0.5})).kind == FAILED
-        True
-    """
-    try:
-        head = head_of(answer, encoding, lengths)
-        pack_head(head)
-    except (ValueError, TypeError, OverflowError, struct.error) as error:
-        return head_of(Failed(answer.seat, answer.number, f"{type(error).__name__}: {error}"))
-    return head
 
 
 def job_of(head: Head) -> Job:
@@ -293,14 +278,29 @@ class Layout:
         gradient = self._half if encoding == BF16 else self._whole
         return (gradient, self._tail) if self._tail else (gradient,)
 
+    def said(self, answer: Done | Evaluated | Failed, encoding: int) -> Head:
+        """Return the head of a worker's answer; if the server could not take it, of what is wrong with it."""
+        try:
+            if isinstance(answer, Done):
+                self._check_group(answer.group)
+            head = head_of(answer, encoding, self.up(encoding))
+            pack_head(head)
+        except (ValueError, TypeError, OverflowError, struct.error) as error:
+            return head_of(Failed(answer.seat, answer.number, f"{type(error).__name__}: {error}"))
+        return head
+
+    def _check_group(self, group: int) -> None:
+        if not 0 <= group < self.spec.problem.groups:
+            raise FrameError(f"Group {group} (expected 0 to {self.spec.problem.groups - 1})")
+
     def answer(self, seat: int, head: Head, job: Job | None) -> Done | Evaluated | Failed:
         """Read the answer to a job; whatever else it is, is refused."""
         event = event_of(seat, head)
         due = (FAILED, EVALUATED if job is not None and job.evaluate else DONE)
         if job is None or job.number != head.number or isinstance(event, Ready) or head.kind not in due:
             raise FrameError(f"An answer to ticket {head.number}, with which it is not")
-        if isinstance(event, Done) and not 0 <= event.group < self.spec.problem.groups:
-            raise FrameError(f"Group {event.group} (expected 0 to {self.spec.problem.groups - 1})")
+        if isinstance(event, Done):
+            self._check_group(event.group)
         return event
 
     def check(self, lengths: tuple[int, ...], expected: tuple[int, ...]) -> None:

@@ -24,7 +24,6 @@ from .frames import (
     head_of,
     job_of,
     pack_head,
-    said,
     unpack_head,
 )
 from .worker import Worker
@@ -101,7 +100,7 @@ def serve(badge: Badge, spec: WorkerSpec) -> bool:
             if slots is None:
                 job = replace(job, slot=0)
                 _fill(layout, here[0], job, parts)
-            answer, slot = said(worker(job), encoding, layout.up(encoding)), here[job.slot]
+            answer, slot = layout.said(worker(job), encoding), here[job.slot]
             numbers = zip((slot.gradient, slot.statistics), answer.lengths, strict=False)
             link.send([pack_head(answer), *(layout.written(t, n) for t, n in numbers)])
 

@@ -14,7 +14,7 @@ import torch
 from .badge import own_slot
 from .base import Done, Event, Job, Ready, Slot, WorkerSpec
 from .cluster import ending
-from .frames import BF16, NATIVE, FrameError, Layout, head_of, job_of, pack_head, said, unpack_head
+from .frames import BF16, NATIVE, FrameError, Layout, head_of, job_of, pack_head, unpack_head
 from .worker import Worker
 
 __all__ = ["ObjectWorker", "Objects"]
@@ -52,7 +52,7 @@ class ObjectWorker:
         numbers = [slot.points[0], slot.statistics] if what.evaluate else slot.points
         for part, tensor in zip(parts, numbers, strict=False):
             layout.read(part, tensor)
-        answer = said(self._worker(replace(what, slot=0)), self._encoding, layout.up(self._encoding))
+        answer = layout.said(self._worker(replace(what, slot=0)), self._encoding)
         tensors = zip((slot.gradient, slot.statistics), answer.lengths, strict=False)
         return [pack_head(answer), *(bytes(layout.written(t, n)) for t, n in tensors)]
 

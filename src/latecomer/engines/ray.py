@@ -136,6 +136,8 @@ class RayEngine(Engine):
     def _start(self, spec: WorkerSpec, seats: int, slots: int) -> Sequence[Slot]:
         needs = {"CPU": self.cpus, "GPU": self.gpus, **self.resources}
         needs = {name: each * self._workers for name, each in needs.items() if each}
+        if 0 < self.gpus < 1:  # nobody has parts of two
+            needs["GPU"] = math.ceil(self._workers / int(1 / self.gpus + 1e-9))
         others = {name: needs[name] for name in self.resources}
         self._cluster = Cluster(
             self.address, cpus=needs.get("CPU", 1), gpus=needs.get("GPU", 0), resources=others,
