@@ -135,7 +135,7 @@ class RayEngine(Engine):
 
     def _start(self, spec: WorkerSpec, seats: int, slots: int) -> Sequence[Slot]:
         needs = {"CPU": self.cpus, "GPU": self.gpus, **self.resources}
-        needs = {name: each * self._workers for name, each in needs.items() if each}
+        needs = {name: round(each * self._workers, 4) for name, each in needs.items() if each}  # as fine as Ray counts
         if 0 < self.gpus < 1:  # nobody has parts of two
             needs["GPU"] = math.ceil(self._workers / int(1 / self.gpus + 1e-9))
         others = {name: needs[name] for name in self.resources}
