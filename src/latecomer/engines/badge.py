@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 
 from .base import Slot, WorkerSpec
 from .shared import Block, allocate, slots_of
 
-__all__ = ["Badge", "Room", "build", "enter", "own_slot"]
+__all__ = ["Badge", "Room", "build", "enter", "is_in", "own_slot"]
 
 _NONCE = 16
 
@@ -99,6 +100,33 @@ def enter(room: Room | None, spec: WorkerSpec) -> list[Slot] | None:
         return None
     finally:
         block.close()  # the mapping stays
+
+
+def is_in(pid: int, block: Block) -> bool:
+    """Whether a process sees this memory; nobody is believed who only says so.
+
+    Examples:
+        >>> from latecomer.engines.shared import allocate
+        >>> block = allocate(100)
+        >>> is_in(os.getpid(), block)
+        False
+        >>> mapped = block.map()
+        >>> is_in(os.getpid(), block)
+        True
+        >>> block.close()
+    """
+    about = os.fstat(block.fd)
+    wanted = (os.major(about.st_dev), os.minor(about.st_dev), about.st_ino)
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()
+    except OSError:
+        return False
+    for line in lines:
+        _, _, _, device, inode, *_ = line.split(maxsplit=5)
+        major, _, minor = device.partition(":")
+        if (int(major, 16), int(minor, 16), int(inode)) == wanted:
+            return True
+    return False
 
 
 def own_slot(spec: WorkerSpec) -> Slot:

@@ -143,7 +143,7 @@ def head_of(
         words = [(name.encode(), float(value)) for name, value in what.metrics.items()]
         rest = b"".join(_METRIC.pack(len(name), value) + name for name, value in words)
         return Head(EVALUATED, SHARED, what.number, (), rest)
-    reason, where = what.reason.encode()[:_WORDS], what.where.encode()[:_WORDS]
+    reason, where = (words.encode(errors="replace")[:_WORDS] for words in (what.reason, what.where))
     return Head(FAILED, SHARED, what.number, (), reason.replace(b"\0", b" ") + b"\0" + where.replace(b"\0", b" "))
 
 
@@ -277,6 +277,31 @@ class Layout:
             return ()
         gradient = self._half if encoding == BF16 else self._whole
         return (gradient, self._tail) if self._tail else (gradient,)
+
+    def said(self, answer: Done | Evaluated | Failed, encoding: int) -> Head:
+        """Return the head of a worker's answer; if the server could not take it, of what is wrong with it."""
+        try:
+            if isinstance(answer, Done):
+                self._check_group(answer.group)
+            head = head_of(answer, encoding, self.up(encoding))
+            pack_head(head)
+        except (ValueError, TypeError, OverflowError, struct.error) as error:
+            return head_of(Failed(answer.seat, answer.number, f"{type(error).__name__}: {error}"))
+        return head
+
+    def _check_group(self, group: int) -> None:
+        if not 0 <= group < self.spec.problem.groups:
+            raise FrameError(f"Group {group} (expected 0 to {self.spec.problem.groups - 1})")
+
+    def answer(self, seat: int, head: Head, job: Job | None) -> Done | Evaluated | Failed:
+        """Read the answer to a job; whatever else it is, is refused."""
+        event = event_of(seat, head)
+        due = (FAILED, EVALUATED if job is not None and job.evaluate else DONE)
+        if job is None or job.number != head.number or isinstance(event, Ready) or head.kind not in due:
+            raise FrameError(f"An answer to ticket {head.number}, with which it is not")
+        if isinstance(event, Done):
+            self._check_group(event.group)
+        return event
 
     def check(self, lengths: tuple[int, ...], expected: tuple[int, ...]) -> None:
         """Refuse parts of any other length than this run's."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from .badge import Badge, enter, own_slot
-from .base import Done, Job, Ready, Slot, WorkerSpec
+from .base import Job, Ready, Slot, WorkerSpec
 from .frames import (
     ENVELOPE,
     HEAD_LIMIT,
@@ -26,7 +26,7 @@ from .frames import (
     pack_head,
     unpack_head,
 )
-from .worker import Worker, failure
+from .worker import Worker
 
 try:
     import zmq
@@ -100,13 +100,9 @@ def serve(badge: Badge, spec: WorkerSpec) -> bool:
             if slots is None:
                 job = replace(job, slot=0)
                 _fill(layout, here[0], job, parts)
-            answer = worker(job)
-            if not isinstance(answer, Done):
-                link.send([_said(badge.seat, job, answer)])
-                continue
-            lengths, slot = layout.up(encoding), here[job.slot]
-            numbers = zip((slot.gradient, slot.statistics), lengths, strict=False)
-            link.send([pack_head(head_of(answer, encoding, lengths)), *(layout.written(t, n) for t, n in numbers)])
+            answer, slot = layout.said(worker(job), encoding), here[job.slot]
+            numbers = zip((slot.gradient, slot.statistics), answer.lengths, strict=False)
+            link.send([pack_head(answer), *(layout.written(t, n) for t, n in numbers)])
 
 
 def _fill(layout: Layout, slot: Slot, job: Job, parts: list[Any]) -> None:
@@ -115,15 +111,12 @@ def _fill(layout: Layout, slot: Slot, job: Job, parts: list[Any]) -> None:
         layout.read(part.buffer, tensor)
 
 
-def _said(seat: int, job: Job, answer: Any) -> bytes:
-    try:
-        return pack_head(head_of(answer))
-    except FrameError as error:
-        return pack_head(head_of(failure(seat, job.number, error)))
-
-
 class _Link:
-    """Two connections to the server: one for jobs, and one for beats, which another thread sends."""
+    """Two connections to the server: one for jobs, and one for beats, which another thread sends.
+
+    Whether the server is still there is asked on the second one only: on the first the answer would have to wait behind
+    whatever is being sent, and a long message is no reason to hang up. If either of them is lost, both are.
+    """
 
     def __init__(self, badge: Badge, limit: int) -> None:
         self._limit, self._badge = limit, badge
@@ -131,7 +124,7 @@ class _Link:
         self._socket = self._connection(badge.public_key)
         self._monitor: Any = self._socket.get_monitor_socket(zmq.EVENT_ALL)
         self._socket.connect(badge.endpoint)
-        self._lost, self.up = "", False
+        self._lost, self._up = "", set[Any]()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="latecomer beats", daemon=True)
         self._thread.start()
@@ -142,8 +135,6 @@ class _Link:
         socket.curve_serverkey = self._badge.server_key
         socket.curve_publickey, socket.curve_secretkey = self._badge.public_key, self._badge.secret_key
         socket.maxmsgsize = max(self._limit, HEAD_LIMIT) + ENVELOPE
-        socket.heartbeat_ivl = int(self._badge.silence * 250)
-        socket.heartbeat_timeout = int(self._badge.silence * 1000)
         socket.ipv6 = "[" in self._badge.endpoint
         return socket
 
@@ -162,7 +153,7 @@ class _Link:
 
     def _look(self) -> None:
         if self._lost:
-            raise (LostError if self.up else LinkError)(self._lost)
+            raise (LostError if self._up else LinkError)(self._lost)
 
     def receive(self) -> tuple[Any, list[Any]]:
         """Wait for a message of the server."""
@@ -174,27 +165,37 @@ class _Link:
         return head, parts
 
     def _watch(self) -> None:
-        """Beat, as long as the connection for jobs stands."""
+        """Beat, as long as both connections stand."""
         beats = self._connection(b"B" + self._badge.public_key)
+        beats.heartbeat_ivl, beats.heartbeat_timeout = (int(self._badge.silence * each) for each in (250, 1000))
+        monitor, poller = beats.get_monitor_socket(zmq.EVENT_ALL), zmq.Poller()
+        for watched in (self._monitor, monitor):
+            poller.register(watched, zmq.POLLIN)
         beats.connect(self._badge.endpoint)
-        interval, until = self._badge.silence / 5, time.monotonic() + self._badge.silence
+        interval, until = max(1, int(200 * self._badge.silence)), time.monotonic() + self._badge.silence
         try:
             while not self._end.is_set() and not self._lost:
-                if self._monitor.poll(1000 * interval if self.up else _GLANCE):
-                    event = recv_monitor_message(self._monitor)["event"]
-                    if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                        self.up = True
-                    elif event in (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL):
-                        self._lost = f"the server at {self._badge.endpoint} does not know this worker"
-                    elif event == zmq.EVENT_DISCONNECTED and self.up:
-                        self._lost = f"the connection to the server at {self._badge.endpoint} is lost"
-                elif self.up:
+                up = len(self._up) == 2
+                news = poller.poll(interval if up else min(_GLANCE, interval))
+                for watched, _ in news:
+                    self._note(watched, recv_monitor_message(watched)["event"])
+                if up and not news:
                     with contextlib.suppress(zmq.Again):
                         beats.send(beat(), zmq.DONTWAIT)
-                if not self.up and time.monotonic() > until:
+                if not up and not self._lost and time.monotonic() > until:
                     self._lost = f"no connection to the server at {self._badge.endpoint}: is the port closed?"
         finally:
+            beats.disable_monitor()
+            monitor.close()
             beats.close()
+
+    def _note(self, monitor: Any, event: int) -> None:
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._up.add(monitor)
+        elif event in (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL):
+            self._lost = f"the server at {self._badge.endpoint} does not know this worker"
+        elif event == zmq.EVENT_DISCONNECTED and monitor in self._up:
+            self._lost = f"the connection to the server at {self._badge.endpoint} is lost"
 
     def __enter__(self) -> _Link:
         return self

@@ -6,13 +6,15 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from .badge import own_slot
 from .base import Done, Event, Job, Ready, Slot, WorkerSpec
-from .frames import BF16, NATIVE, FrameError, Layout, event_of, head_of, job_of, pack_head, unpack_head
+from .cluster import ending
+from .frames import BF16, NATIVE, FrameError, Layout, head_of, job_of, pack_head, unpack_head
 from .worker import Worker
 
 __all__ = ["ObjectWorker", "Objects"]
@@ -28,7 +30,7 @@ class ObjectWorker:
         >>> worker.start(0, spec, NATIVE) == os.getpid()
         True
         >>> head, gradient = worker.compute(pack_head(head_of(Job(4, 0), NATIVE, (80,))), bytes(80))
-        >>> event_of(0, unpack_head(head, 80)).number, len(gradient)
+        >>> unpack_head(head, 80).number, len(gradient)
         (4, 80)
     """
 
@@ -50,12 +52,9 @@ class ObjectWorker:
         numbers = [slot.points[0], slot.statistics] if what.evaluate else slot.points
         for part, tensor in zip(parts, numbers, strict=False):
             layout.read(part, tensor)
-        answer = self._worker(Job(what.number, 0, what.sample, what.version, what.here, what.before, what.evaluate))
-        if not isinstance(answer, Done):
-            return [pack_head(head_of(answer))]
-        lengths = layout.up(self._encoding)
-        tensors = zip((slot.gradient, slot.statistics), lengths, strict=False)
-        return [pack_head(head_of(answer, self._encoding, lengths)), *(bytes(layout.written(t, n)) for t, n in tensors)]
+        answer = layout.said(self._worker(replace(what, slot=0)), self._encoding)
+        tensors = zip((slot.gradient, slot.statistics), answer.lengths, strict=False)
+        return [pack_head(answer), *(bytes(layout.written(t, n)) for t, n in tensors)]
 
 
 class Objects:
@@ -102,12 +101,9 @@ class Objects:
 
     def _listen(self, seat: int, actor: Any, job: Job | None, ref: Any) -> None:
         def answered(future: Any) -> None:
-            if future.exception() is None:  # what went wrong is told by the end of the worker
-                self._answers.append((seat, actor, job, future.result()))
-                self._wake()
-            elif job is None:
-                self._answers.append((seat, actor, job, future.exception()))
-                self._wake()
+            error = future.exception()
+            self._answers.append((seat, actor, job, future.result() if error is None else error))
+            self._wake()
 
         ref.future().add_done_callback(answered)
 
@@ -125,12 +121,12 @@ class Objects:
         return found
 
     def _event(self, seat: int, job: Job | None, answer: Any) -> Event:
-        if isinstance(answer, BaseException):
-            raise FrameError(f"could not start: {answer}")
+        if isinstance(answer, BaseException):  # an actor survives what its methods raise, but what is left of it?
+            raise FrameError(ending(answer))
         if job is None:
             return Ready(seat, int(answer))
         head = unpack_head(answer[0], self._layout.limit)
-        event = event_of(seat, head)
+        event = self._layout.answer(seat, head, job)
         if isinstance(event, Done):
             self._layout.check(head.lengths, self._layout.up(self._encoding))
             slot = self._slots[job.slot]

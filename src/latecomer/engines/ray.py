@@ -7,24 +7,28 @@ import math
 import os
 import select
 import signal
+import threading
 import time
+import warnings
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 
-from .badge import Badge, build
+from ..optim.checks import AT_LEAST_ZERO, POSITIVE
+from .badge import Badge, build, is_in
 from .base import Died, Engine, Event, Job, Ready, Slot, WorkerSpec
-from .cluster import Cluster
+from .cluster import Cluster, ending
 from .objects import Objects, ObjectWorker
 from .shared import Block
 
 __all__ = ["RayEngine", "work"]
 
 _END = 2.0  # seconds a process may take to end when Ray asks it to, before it gets SIGKILL
+_GONE = 10.0  # seconds until a process that got SIGKILL is gone; what it has not done by then it never will
 _LEAVE = 1.0  # seconds workers have in the end to finish what they do
 
 
@@ -57,6 +61,7 @@ class _Seat:
 
     life: int
     stop: Callable[[], None]
+    pid: int = 0
     pidfd: int = -1
 
 
@@ -104,11 +109,11 @@ class RayEngine(Engine):
     ) -> None:
         if data_plane not in ("zeromq", "object-store"):
             raise ValueError(f"Unknown data_plane {data_plane!r} (expected 'zeromq' or 'object-store')")
-        if not silence > 0:
-            raise ValueError(f"Invalid silence value: {silence:g} (expected seconds > 0)")
-        self.address, self.cpus, self.gpus, self.resources = address, cpus, gpus, dict(resources or {})
-        self.data_plane, self.bf16, self.shared, self.host = data_plane, bf16, shared, host
-        self.silence, self.runtime_env = silence, runtime_env
+        self.address, self.host = _words("address", address), _words("host", host)
+        self.cpus, self.gpus = AT_LEAST_ZERO.check("cpus", cpus), AT_LEAST_ZERO.check("gpus", gpus)
+        self.resources, self.runtime_env = _amounts(resources), _environment(runtime_env)
+        self.data_plane, self.bf16, self.shared = data_plane, _flag("bf16", bf16), _flag("shared", shared)
+        self.silence = POSITIVE.check("silence", silence)
         self._seats: dict[int, _Seat] = {}
         self._lives = 0
         self._ended: deque[tuple[int, int, str]] = deque()
@@ -116,12 +121,31 @@ class RayEngine(Engine):
         self._block: Block | None = None
         self._plane: Any = None
         self._cluster: Cluster | None = None
-        self._wake = (-1, -1)
+        self._wake, self._lock = (-1, -1), threading.Lock()
+        self._workers = 0
 
     def start(self, spec: WorkerSpec, seats: int, slots: int) -> Sequence[Slot]:
         """Connect to Ray, make the slots, listen, and ask for workers."""
-        self._cluster = Cluster(self.address, cpus=seats * self.cpus, runtime_env=self.runtime_env)
+        self._workers = seats - spec.evaluators
+        try:
+            return self._start(spec, seats, slots)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, spec: WorkerSpec, seats: int, slots: int) -> Sequence[Slot]:
+        needs = {"CPU": self.cpus, "GPU": self.gpus, **self.resources}
+        needs = {name: round(each * self._workers, 4) for name, each in needs.items() if each}  # as fine as Ray counts
+        if 0 < self.gpus < 1:  # nobody has parts of two
+            needs["GPU"] = math.ceil(self._workers / int(1 / self.gpus + 1e-9))
+        others = {name: needs[name] for name in self.resources}
+        self._cluster = Cluster(
+            self.address, cpus=needs.get("CPU", 1), gpus=needs.get("GPU", 0), resources=others,
+            runtime_env=self.runtime_env,
+        )  # fmt: skip
         self._ray = self._cluster.connect()
+        if not self._cluster.new:
+            _warn_if_short(self._ray.cluster_resources(), needs, self._workers)
         self._wake = os.pipe()
         for end in self._wake:
             os.set_blocking(end, False)
@@ -141,14 +165,18 @@ class RayEngine(Engine):
         return made
 
     def _alarm(self) -> None:
-        with contextlib.suppress(BlockingIOError, OSError):  # a full pipe wakes as well
-            os.write(self._wake[1], b"!")
+        """Wake up whoever waits for events; Ray's threads do it too, at any time."""
+        with self._lock, contextlib.suppress(BlockingIOError):  # a full pipe wakes as well
+            if self._wake[1] >= 0:
+                os.write(self._wake[1], b"!")
 
     def restart(self, seat: int) -> None:
         """Ask Ray for a worker; it is ready once Ray has found room for it and it has come to the server."""
         if seat in self._seats:
             raise ValueError(f"Seat {seat} has a worker: kill it, and wait for Died, before another one takes it")
         ray, options = self._ray, {"num_cpus": self.cpus, "num_gpus": self.gpus, "resources": self.resources}
+        if seat >= self._workers:  # it evaluates only, now and then, and the run may wait for it: there must be room
+            options = {"num_cpus": 0, "num_gpus": 0}
         options |= {"scheduling_strategy": "SPREAD"}
         self._lives += 1
         life = self._lives
@@ -162,7 +190,7 @@ class RayEngine(Engine):
             self._seats[seat] = _Seat(life, partial(ray.kill, actor))
 
         def told(future: Any) -> None:
-            self._ended.append((seat, life, _why(future.exception())))
+            self._ended.append((seat, life, ending(future.exception())))
             self._alarm()
 
         ended.future().add_done_callback(told)
@@ -187,13 +215,10 @@ class RayEngine(Engine):
             os.read(self._wake[0], 4096)
         for event in self._plane.receive():
             if isinstance(event, Ready) and self._plane.shares(event.seat):
-                place = self._seats[event.seat]
-                try:
-                    place.pidfd = os.pidfd_open(event.pid)
-                except OSError:
-                    found.append(self._end(event.seat, "ended as soon as it was ready"))
+                wrong = self._watch(event)
+                if wrong:
+                    found.append(self._end(event.seat, wrong))
                     continue
-                self._poller.watch(place.pidfd)
             found.append(event)
         over = self._over()
         found += [self._end(seat, reason, gone=True) for seat, reason in over.items()]
@@ -202,6 +227,26 @@ class RayEngine(Engine):
         for seat in self._poller.ended(self._seats):
             reasons.setdefault(seat, "its process has ended")
         return found + [self._end(seat, reason) for seat, reason in reasons.items()]
+
+    def _watch(self, event: Ready) -> str:
+        """Watch the process of a worker that sees our memory, or say what is wrong with it.
+
+        In the end the process may be killed, so it must be the one: first it is held, and then looked at.
+        """
+        if event.pid == os.getpid() or any(place.pid == event.pid for place in self._seats.values()):
+            return "it gave the number of another process"
+        try:
+            pidfd = os.pidfd_open(event.pid)
+        except OSError:
+            return "ended as soon as it was ready"
+        if self._block is None or not is_in(event.pid, self._block):
+            ended = bool(_readable([pidfd], 0))
+            os.close(pidfd)
+            return "ended as soon as it was ready" if ended else "it gave the number of another process"
+        place = self._seats[event.seat]
+        place.pid, place.pidfd = event.pid, pidfd
+        self._poller.watch(pidfd)
+        return ""
 
     def _over(self) -> dict[int, str]:
         """Return the seats whose workers have ended, as Ray says."""
@@ -215,19 +260,26 @@ class RayEngine(Engine):
     def _end(self, seat: int, reason: str, gone: bool = False) -> Died:
         """Make sure that a worker is gone, or at least that nothing it does can reach a slot."""
         place = self._seats.pop(seat)
-        self._plane.dismiss(seat)
-        if not gone:
-            with contextlib.suppress(Exception):  # it may be gone, and so may the cluster
-                place.stop()
-        if place.pidfd >= 0:
-            self._poller.forget(place.pidfd)
-            if not gone and not select.select([place.pidfd], [], [], _END)[0]:
-                # It can write into our memory for as long as it lives.
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(place.pidfd, signal.SIGKILL)
-                select.select([place.pidfd], [], [])
-            os.close(place.pidfd)
+        try:
+            self._plane.dismiss(seat)
+        finally:
+            if not gone:
+                with contextlib.suppress(Exception):  # it may be gone, and so may the cluster
+                    place.stop()
+            if place.pidfd >= 0:
+                self._end_process(place.pidfd, gone)
         return Died(seat, reason)
+
+    def _end_process(self, pidfd: int, gone: bool) -> None:
+        """Wait for the end of a process, and do not leave it at that: it can write into our memory while it lives."""
+        try:
+            self._poller.forget(pidfd)
+            if not gone and not _readable([pidfd], _END):
+                with contextlib.suppress(OSError):  # it has ended, or belongs to somebody else
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                _readable([pidfd], _GONE)
+        finally:
+            os.close(pidfd)
 
     def kill(self, seat: int) -> None:
         """End a worker; one that cannot be reached is not listened to any more."""
@@ -235,24 +287,34 @@ class RayEngine(Engine):
             self._news.append(self._end(seat, "killed"))
 
     def close(self) -> None:
-        """End all workers, stop listening, and leave Ray as it was found."""
-        if self._plane is not None:
-            self._leave()
-            self._plane.close()
-            self._plane = None
-        if self._block is not None:
-            self._block.close()
-            self._block = None
-        if self._cluster is not None:
-            self._cluster.close()
-            self._cluster = None
-        if self._wake[0] >= 0:
-            for end in self._wake:
+        """End all workers, stop listening, and leave Ray as it was found, each of it whatever else fails."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._hush)
+            if self._cluster is not None:
+                stack.callback(self._cluster.close)
+            if self._block is not None:
+                stack.callback(self._block.close)
+            if self._plane is not None:
+                stack.callback(self._plane.close)
+                for seat in self._seats:
+                    stack.callback(self._close, seat)
+                stack.callback(self._leave)
+
+    def _hush(self) -> None:
+        """Close the pipe and forget the rest; nobody may write into what has the pipe's number next."""
+        self._plane = self._block = self._cluster = None
+        with self._lock:
+            ends, self._wake = self._wake, (-1, -1)
+        for end in ends:
+            if end >= 0:
                 os.close(end)
-            self._wake = (-1, -1)
+
+    def _close(self, seat: int) -> None:
+        if seat in self._seats:
+            self._end(seat, "closed")
 
     def _leave(self) -> None:
-        """Let workers leave by themselves, for the processes can be used again, and end those who do not."""
+        """Let workers leave by themselves, for the processes can be used again."""
         for seat in self._seats:
             self._plane.release(seat)
         until = time.monotonic() + _LEAVE
@@ -261,12 +323,10 @@ class RayEngine(Engine):
                 self._end(seat, reason, gone=True)
             left = until - time.monotonic()
             if not self._plane.leaving(self._seats) or left <= 0:
-                break
-            select.select([self._wake[0]], [], [], left)
+                return
+            _readable([self._wake[0]], left)
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wake[0], 4096)
-        for seat in list(self._seats):
-            self._end(seat, "closed")
 
 
 class _Poller:
@@ -292,16 +352,61 @@ class _Poller:
 
     def ended(self, seats: Mapping[int, _Seat]) -> list[int]:
         fds = {place.pidfd: seat for seat, place in seats.items() if place.pidfd >= 0}
-        ready, _, _ = select.select(list(fds), [], [], 0)
-        return [fds[fd] for fd in ready]
+        return [fds[fd] for fd in _readable(fds, 0)]
 
 
-def _why(error: BaseException | None) -> str:
-    """Say in a line how a worker ended."""
-    if error is None:
-        return "it has left"
-    cause = getattr(error, "cause", None)
-    if isinstance(cause, BaseException):  # what its code raised, as Ray brought it here
-        return f"could not go on: {type(cause).__name__}: {cause}"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return next((line for line in lines if "cause" in line.lower()), lines[0] if lines else type(error).__name__)[:500]
+def _readable(fds: Iterable[int], seconds: float) -> list[int]:
+    """Wait until one of these can be read, whatever their numbers are; of a process: until it has ended."""
+    poll = select.poll()
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    return [fd for fd, _ in poll.poll(math.ceil(1000 * seconds))]
+
+
+def _warn_if_short(has: Mapping[str, float], needs: Mapping[str, float], workers: int) -> None:
+    """Warn if there is no room for all workers now; more nodes may come."""
+    for name, needed in needs.items():
+        there = has.get(name, 0.0)
+        if there < needed:
+            what = f"{there:g} {name}s" if name in ("CPU", "GPU") else f"{there:g} of {name!r}"
+            who = f"{workers} worker{'s need' if workers > 1 else ' needs'} {needed:g}"
+            warnings.warn(f"The cluster has {what}, and {who}: who finds no room waits for more nodes", stacklevel=4)
+            return
+
+
+# ---- what it is told ----------------------------------------------------------------------------------------------
+
+
+def _words(name: str, value: Any) -> str | None:
+    if value is None or (isinstance(value, str) and value.strip()):
+        return value
+    kind = ValueError if isinstance(value, str) else TypeError
+    raise kind(f"Invalid {name} value: {value!r} (expected text, or None)")
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"Invalid {name} value: {value!r} (expected True or False)")
+    return value
+
+
+def _amounts(value: Any) -> dict[str, float]:
+    """Check resources."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) and name for name in value):
+        raise TypeError(f"Invalid resources value: {value!r} (expected names and amounts, for example {{'tpu': 1}})")
+    for name in ("CPU", "GPU"):
+        if name in value:
+            raise ValueError(f"Invalid resources value: {name!r} (expected other resources; use {name.lower()}s=)")
+    return {name: POSITIVE.check(f"resources[{name!r}]", amount) for name, amount in value.items()}
+
+
+def _environment(value: Any) -> dict[str, Any] | None:
+    """Check a runtime_env as far as one can without Ray."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        kind = type(value).__name__
+        raise TypeError(f"Invalid runtime_env value: {value!r} (expected a mapping as Ray documents it, got {kind})")
+    return dict(value)

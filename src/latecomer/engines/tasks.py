@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..optim.checks import whole_number
-from .cluster import Cluster
+from .cluster import Cluster, ending
 
 __all__ = ["on_ray"]
 
@@ -49,6 +49,8 @@ def on_ray(
                 yield ray.get(ref)
     except ray.exceptions.RayTaskError as error:
         raise (error.cause if isinstance(error.cause, Exception) else error) from None
+    except ray.exceptions.RayError as error:
+        raise ValueError(f"Ray could not finish a task ({ending(error)})") from None
     finally:
         for ref in waiting:
             ray.cancel(ref, force=True)

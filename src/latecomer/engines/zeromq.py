@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .badge import Badge, Room
-from .base import Done, Event, Job, Slot, WorkerSpec
+from .base import Done, Event, Job, Ready, Slot, WorkerSpec
 from .frames import (
     BEAT,
     BF16,
-    DONE,
     ENVELOPE,
     HEAD_LIMIT,
     NATIVE,
@@ -38,6 +38,7 @@ __all__ = ["Hub"]
 
 _BEATS = b"B"  # a worker's beats come through a connection of their own: its key with this in front
 _DOMAIN = "latecomer"
+_PIDS = 2**31  # what the system calls a process fits into 31 bits
 _PATIENCE = 8  # messages that may wait for a reader
 
 
@@ -104,7 +105,9 @@ class Hub:
         self.socket.zap_domain = _DOMAIN.encode()
         self.socket.linger, self.socket.rcvhwm, self.socket.router_mandatory = 0, _PATIENCE, True
         self.socket.maxmsgsize = max(self._layout.limit, HEAD_LIMIT) + ENVELOPE
-        self.socket.heartbeat_ivl, self.socket.heartbeat_timeout = int(silence * 250), int(silence * 1000)
+        # No heartbeats: they would wait behind long messages. Connections whose other end is gone are let go like this.
+        self.socket.tcp_keepalive, self.socket.tcp_keepalive_cnt = 1, 4
+        self.socket.tcp_keepalive_idle = self.socket.tcp_keepalive_intvl = max(1, math.ceil(silence))
         if ":" in host:
             self.socket.ipv6, host = True, f"[{host}]"
         try:
@@ -193,10 +196,7 @@ class Hub:
             return None
         if head.kind == READY:
             return self._ready(seat, head)
-        event = event_of(seat, head)
-        job = self._due.get(seat)
-        if job is None or job.number != head.number or ((head.kind == DONE) == job.evaluate and head.kind != 5):
-            raise FrameError(f"An answer to ticket {head.number}, with which it is not")
+        event, job = self._layout.answer(seat, head, self._due.get(seat)), self._due[seat]
         if isinstance(event, Done):
             how, slot = self._how[seat], self._slots[job.slot]
             if head.encoding != how:
@@ -213,6 +213,8 @@ class Hub:
         if head.encoding != self._encoding and (head.encoding != SHARED or self._room is None):
             raise FrameError(f"Encoding {head.encoding} (expected {self._encoding})")
         event = event_of(seat, head)
+        if not (isinstance(event, Ready) and 0 < event.pid < _PIDS):
+            raise FrameError("No process can have its number")
         self._how[seat] = head.encoding
         return event
 
