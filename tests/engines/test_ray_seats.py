@@ -88,6 +88,7 @@ class Join(lc.training.Callback):
             run.stop()
 
 
+@pytest.mark.filterwarnings("ignore:A worker has joined")
 def test_a_worker_joins_when_a_node_does(ray_cluster: Any) -> None:
     problem, join = lc.problems.quadratic(), Join(ray_cluster)
     problem.evaluates = False  # type: ignore[attr-defined]
