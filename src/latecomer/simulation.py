@@ -93,7 +93,7 @@ class _Simulation:
     def __post_init__(self) -> None:
         header = self.trace.header
         self.flat = FlatModule(self.problem.model(self.seed))
-        self.optimizer = METHODS[self.method]([self.flat.x], **self.options)
+        self.optimizer = METHODS[self.method]([self.flat.group], **self.options)
         self.server = Server(
             self.optimizer,
             workers=header.workers - len(header.joined),

@@ -64,7 +64,7 @@ class Books:
         self.flat = FlatModule(problem.model(seed))
         if self.flat.x.device.type != "cpu":
             raise ValueError(f"The model is on {self.flat.x.device}: the server keeps it in memory, move it to the cpu")
-        self.optimizer = METHODS[method]([self.flat.x], **options)
+        self.optimizer = METHODS[method]([self.flat.group], **options)
         self.scheduler = None if schedule is None else schedule(self.optimizer)
         self.statistics = Statistics(self.flat.module)
         names = getattr(problem, "group_names", None) or tuple(f"group {i}" for i in range(problem.groups))
