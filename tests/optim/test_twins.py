@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latecomer.optim import METHODS, Arrival, Ball, Box
@@ -74,10 +74,10 @@ CLIPS = {
 }
 
 
-@pytest.mark.parametrize("flat_parameter", [False, True], ids=["three tensors", "one flat tensor"])
 @pytest.mark.parametrize("options", CLIPS.values(), ids=CLIPS.keys())
 @pytest.mark.parametrize("name", [n for n in NAMES if "clipped" in n])
-@given(delays=any_delays(), seed=st.integers(0, 10**6))
+@settings(max_examples=15)
+@given(flat_parameter=st.booleans(), delays=any_delays(12), seed=st.integers(0, 10**6))
 def test_every_way_to_clip_equals_its_twin(
     name: str, options: dict[str, Any], flat_parameter: bool, delays: list[int], seed: int
 ) -> None:

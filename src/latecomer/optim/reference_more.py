@@ -97,11 +97,9 @@ class CatchUpDebtTwin(OrderedMomentumTwin):
         rho = [float(a.options["rho"]) for a in self.arrivals]
         for r in range(1, s + 1):
             if self.counts(r):
-                a = self.at(r)
-                owed = sum(
-                    self.rate(q) * self.beta(a.version) * self.product(a.version, q) for q in range(a.version, r)
-                )
-                total = total + rho[s - 1] * math.prod(1.0 - share for share in rho[r:s]) * owed * a.g
+                k = self.at(r).version
+                owed = sum(self.rate(q) * self.beta(k) * self.product(k, q) for q in range(k, r))
+                total = total + rho[s - 1] * math.prod(1.0 - share for share in rho[r:s]) * owed * self.at(r).g
         return total
 
 
