@@ -1,0 +1,99 @@
+"""How stable a method is: the share of learning rates that end near the best."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..optim import METHODS
+from ..optim.checks import Range
+
+__all__ = ["Stability", "candidate", "stability"]
+
+_NOT_OPTIONS = frozenset({"self", "params", "lr", "seed"})
+
+
+@dataclass(frozen=True)
+class Stability:
+    """How often a candidate ended near the best.
+
+    Attributes:
+        good: Runs within the margin.
+        runs: All runs.
+        best: The candidate's own best learning rate, by the mean over seeds.
+        score: That mean.
+
+    Examples:
+        >>> Stability(good=3, runs=4, best=0.01, score=0.97).share
+        0.75
+    """
+
+    good: int
+    runs: int
+    best: float
+    score: float
+
+    @property
+    def share(self) -> float:
+        """Share of the learning rates, over seeds, that ended near the best."""
+        return self.good / self.runs
+
+
+def candidate(row: Mapping[str, Any]) -> str:
+    """Name what a row of a sweep's table ran: the method and its options, without learning rate and seed.
+
+    Examples:
+        >>> row = {"method": "clipped-momentum", "seed": 3, "lr": 0.1, "beta": 0.05, "clip": 2.0, "gamma": None}
+        >>> candidate(row)
+        'clipped-momentum beta=0.05 clip=2.0'
+    """
+    known = inspect.signature(METHODS[row["method"]].optimizer.__init__).parameters
+    options = [(name, row[name]) for name in known if name not in _NOT_OPTIONS and row.get(name) is not None]
+    return " ".join([row["method"], *(f"{name}={value}" for name, value in options)])
+
+
+def stability(
+    rows: Iterable[Mapping[str, Any]], *, metric: str = "f1", within: float = 0.05, best: float | None = None
+) -> dict[str, Stability]:
+    """Return the stability of every candidate in the rows of one sweep, as `Store.rows` yields them.
+
+    A run is good if it ends at ``(1 - within)·best`` or above. The best is that of all candidates together: the highest
+    mean over seeds that any of them has at any learning rate. Runs that diverged, or have no metric, are not good.
+
+    Args:
+        rows: One row a run, with ``method``, ``lr``, ``seed``, the options and the final metrics; of one problem.
+        metric: The column that counts; more is better.
+        within: How far below the best is still near.
+        best: Compare with this instead, for example with the best of an earlier sweep.
+
+    Examples:
+        >>> rows = [
+        ...     {"method": "momentum", "lr": lr, "seed": seed, "beta": 0.1, "f1": f1}
+        ...     for lr, f1s in {0.01: (0.96, 0.94), 0.1: (0.93, 0.02)}.items() for seed, f1 in enumerate(f1s)
+        ... ]
+        >>> found = stability(rows)["momentum beta=0.1"]
+        >>> found.share, found.best, found.score
+        (0.75, 0.01, 0.95)
+    """
+    Range(0, 1).check("within", within)
+    runs: dict[str, dict[float, list[float]]] = {}
+    for row in rows:
+        ended = row.get(metric)
+        fine = ended is not None and math.isfinite(ended) and row.get("diverged_at") is None
+        runs.setdefault(candidate(row), {}).setdefault(float(row["lr"]), []).append(float(ended) if fine else -math.inf)
+    if not runs:
+        raise ValueError("There are no rows to compare")
+    means = {name: {lr: sum(ends) / len(ends) for lr, ends in by_lr.items()} for name, by_lr in runs.items()}
+    top = max(max(by_lr.values()) for by_lr in means.values()) if best is None else best
+    if top == -math.inf:
+        raise ValueError(f"No learning rate of any candidate has {metric!r} for all its seeds")
+    result = {}
+    for name, by_lr in runs.items():
+        ends = [end for several in by_lr.values() for end in several]
+        own = max(means[name], key=lambda lr: means[name][lr])
+        good = sum(end >= (1.0 - within) * top for end in ends)
+        result[name] = Stability(good, len(ends), own, means[name][own])
+    return result
