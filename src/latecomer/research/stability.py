@@ -82,8 +82,9 @@ def stability(
     runs: dict[str, dict[float, list[float]]] = {}
     for row in rows:
         ended = row.get(metric)
-        fine = ended is not None and math.isfinite(ended) and row.get("diverged_at") is None
-        runs.setdefault(candidate(row), {}).setdefault(float(row["lr"]), []).append(float(ended) if fine else -math.inf)
+        if ended is None or not math.isfinite(ended) or row.get("diverged_at") is not None:
+            ended = -math.inf
+        runs.setdefault(candidate(row), {}).setdefault(float(row["lr"]), []).append(float(ended))
     if not runs:
         raise ValueError("There are no rows to compare")
     means = {name: {lr: sum(ends) / len(ends) for lr, ends in by_lr.items()} for name, by_lr in runs.items()}
