@@ -15,7 +15,7 @@ import latecomer as lc
 from latecomer.optim import METHODS, Arrival, CatchUpDebt, DecreasingBeta, OrderedAdamW, OrderedFilled, OrderedMomentum
 from latecomer.problems import Digits
 from latecomer.research import applied_influence, slow_over_fast
-from support import any_delays, feed, flat, like, make, parameters, relative, run, worker_delays
+from support import any_delays, delays_of, feed, flat, like, make, parameters, relative, run, worker_delays
 
 CLIPPED = [name for name in METHODS if "clipped" in name]
 LATE = [0, 0, 1, 0, 3, 2, 0, 6, 1, 4]
@@ -72,7 +72,7 @@ def test_full_feedback_loses_nothing(threshold: dict[str, float], delays: list[i
 @given(order=st.lists(st.integers(0, 3), min_size=2, max_size=30), seed=st.integers(0, 100))
 def test_the_applied_influence_is_what_one_hot_gradients_read_off(feedback: float, order: list[int], seed: int) -> None:
     """Arrival t carries a multiple of e_t: afterwards x_t over that multiple is the weight it has had."""
-    delays = worker_delays_of(order)
+    delays = delays_of(order)
     sizes = np.random.default_rng(seed).lognormal(sigma=1.0, size=len(delays))
     x = torch.nn.Parameter(torch.zeros(len(delays), dtype=torch.float64))
     options = {"clip": 1.5, "clip_rate": 0.2, "feedback": feedback}
@@ -85,12 +85,6 @@ def test_the_applied_influence_is_what_one_hot_gradients_read_off(feedback: floa
         scales.append(opt.last_scale)
     expected = applied_influence(np.ones(len(delays)), scales, feedback)
     np.testing.assert_allclose(-x.detach().numpy() / sizes, expected, rtol=1e-9, atol=1e-12)
-
-
-def worker_delays_of(order: list[int]) -> list[int]:
-    from support import delays_of
-
-    return delays_of(order)
 
 
 def test_each_range_of_delays_has_its_scale() -> None:
@@ -135,9 +129,7 @@ def test_bad_clips(name: str, option: str, value: Any, error: type[Exception], m
 
 
 def test_sizes_that_do_not_fit_the_parameter() -> None:
-    with pytest.raises(
-        ValueError, match=r"Invalid sizes value: they add up to 5, the parameters have shapes \[\(4,\)\]"
-    ):
+    with pytest.raises(ValueError, match=r"Invalid sizes value: they add up to 5, the parameters have shapes .\(4,\)"):
         make("clipped-momentum", [{"params": [torch.nn.Parameter(torch.ones(4))], "sizes": [2, 3]}])
 
 
@@ -319,16 +311,7 @@ def test_a_falling_beta_is_the_schedule_by_hand_and_resumes(tmp_path: Any) -> No
 
     path = tmp_path / "run.ckpt"
     with pytest.raises(RuntimeError, match="stop"):
-        lc.simulate(
-            problem,
-            "catch-up",
-            trace,
-            checkpoint=path,
-            checkpoint_every=10,
-            evaluate_every=30,
-            progress=stop,
-            **options,
-        )
+        lc.simulate(problem, "catch-up", trace, checkpoint=path, evaluate_every=15, progress=stop, **options)
     resumed = lc.simulate(problem, "catch-up", trace, checkpoint=path, **options)
     assert torch.equal(whole.state["x"], resumed.state["x"])
 
