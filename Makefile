@@ -12,13 +12,14 @@ KEY := $(shell cat pyproject.toml constraints.txt | cksum | tr -d ' ')
 INSTALLED := $(VENV)/lib/.installed-$(KEY)
 DOCS := $(VENV)/lib/.docs-$(KEY)
 
-.PHONY: help test demo lint types imports pytest bench docs format clean
+.PHONY: help test demo lint types imports pytest bench docs reproduce format clean
 
 help:
 	@echo "make demo    train with every method under data-dependent delays; table and figure"
 	@echo "make test    lint, types, import rules and all tests"
 	@echo "make bench   the optimizers against torch's own and against memory traffic"
 	@echo "make docs    the documentation as a site"
+	@echo "make reproduce  the paper's experiments in size standard: hours, can be killed and resumed"
 	@echo "make format  rewrite the code in house style"
 	@echo "make clean   remove .venv and everything built"
 
@@ -59,6 +60,10 @@ bench: $(INSTALLED)
 
 docs: $(DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+reproduce: $(INSTALLED)
+	mkdir -p docs/results/paper
+	$(BIN)/latecomer reproduce all --size standard --out docs/results/paper
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .

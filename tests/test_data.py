@@ -51,6 +51,21 @@ def test_load_does_not_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     assert same(data.load("mnist"))
 
 
+def test_a_file_that_was_written_to_after_the_check_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, Fake())
+    folder = data.get("mnist")
+    path, stamp = folder / "train_images.npy", folder / "stamp.json"
+    long_ago = stamp.stat().st_mtime_ns - 10**12
+    os.utime(stamp, ns=(long_ago, long_ago))  # as if the arrays had been written to since
+    assert same(data.load("mnist"))  # the same bytes ...
+    assert stamp.stat().st_mtime_ns > long_ago  # ... which need not be looked at again
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    os.utime(stamp, ns=(long_ago, long_ago))
+    with pytest.raises(DataError, match=r"is broken: .*run `latecomer data get mnist` to renew it"):
+        data.load("mnist")
+
+
 def test_it_is_looked_for_in_the_argument_the_variable_and_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +14,7 @@ import pytest
 import torch
 
 import latecomer as lc
+from browser import CHROMIUM, opened
 from latecomer import demo
 from latecomer.cli import main
 from latecomer.optim import METHODS
@@ -96,36 +95,11 @@ def test_the_page_is_whole_and_the_same_every_time(
     assert fetched == []  # nothing comes from elsewhere
 
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-PROBE = """
-<script>
-  window.errors = [];
-  window.onerror = message => window.errors.push(String(message));
-  window.onload = () => {
-    const figures = [...document.querySelectorAll('figure')].map(f => {
-      const box = f.querySelector('svg').getBoundingClientRect();
-      return [f.id, box.width, box.height];
-    });
-    const found = document.createElement('pre');
-    found.id = 'probe';
-    const wide = document.documentElement.scrollWidth;
-    found.textContent = JSON.stringify({errors: window.errors, figures, wide, view: window.innerWidth});
-    document.body.append(found);
-  };
-</script></body>"""
-
-
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 @pytest.mark.parametrize("width", [1280, 400])
 def test_the_page_in_a_browser(page: Path, width: int, tmp_path: Path) -> None:
     """It opens without errors, shows every figure, and nothing sticks out to the side."""
-    probed = tmp_path / "probed.html"
-    probed.write_text(page.read_text().replace("</body>", PROBE))
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-    flags += ["--disable-component-update", "--disable-sync", "--disable-quic", f"--user-data-dir={tmp_path / 'own'}"]
-    command = [str(CHROMIUM), *flags, f"--window-size={width},1000", "--dump-dom", probed.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    found = json.loads(done.stdout.split('<pre id="probe">')[1].split("</pre>")[0])
+    found = opened(page, width, tmp_path)
     assert found["errors"] == []
     names = ["timeline", "delays", "influence", "say", "slow-and-fast", "curves"]
     assert [name for name, _, _ in found["figures"]] == names

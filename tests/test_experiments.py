@@ -74,7 +74,7 @@ SPEC = small().to_toml()
         (SPEC.replace('"momentum"', '"adam"'), "Unknown method 'adam'"),
         (SPEC.replace("data-dependent", "random"), "Unknown delay model 'random'"),
         (SPEC.replace("0.05,", "-1.0,"), "Invalid lr value: -1"),
-        (SPEC.replace("threshold", "treshold"), "cannot be made"),
+        (SPEC.replace("threshold", "treshold"), "delay-filtered has no option 'treshold'"),
         (SPEC.replace("steps = 60", 'steps = "many"'), "Invalid steps value: 'many'"),
         (re.sub(r"seeds = \[[^]]*\]", "seeds = []", SPEC), "has no runs"),
     ],
@@ -115,9 +115,28 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from test_experiments import small
 from latecomer.experiments import Store, run_sweep
-for done in run_sweep(small(steps=400), Store(Path(sys.argv[1])), processes=1):
+for done in run_sweep(small(steps=400), Store(Path(sys.argv[1])), processes=2):
     print(done.key, flush=True)
 """
+
+
+ORPHANS = """
+import os, sys
+from latecomer.parallel import in_parallel
+for pid in in_parallel(os.getpid, [()] * 4, processes=2):
+    print(pid, flush=True)
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_workers_go_when_their_parent_is_killed() -> None:
+    victim = subprocess.run([sys.executable, "-c", ORPHANS], capture_output=True, text=True)
+    assert victim.returncode == -signal.SIGKILL
+    worker = int(victim.stdout)
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{worker}").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not Path(f"/proc/{worker}").exists()
 
 
 def test_killed_three_times_and_resumed_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -171,7 +190,7 @@ def test_a_full_disk_leaves_no_half_run(tmp_path: Path, monkeypatch: pytest.Monk
     def full(*args: Any, **kwargs: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(json, "dump", full)
+    monkeypatch.setattr(os, "fsync", full)
     run = small().runs()[0]
     with pytest.raises(OSError, match="No space left"):
         run_one(run.as_dict(), str(tmp_path))
@@ -191,7 +210,17 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "10 are in" in capsys.readouterr().out
     assert main(["runs", "--store", store, "--method", "momentum", "--csv", str(tmp_path / "runs.csv")]) == 0
     assert "4 runs" in capsys.readouterr().out
-    assert pl.read_csv(tmp_path / "runs.csv").height == 4
+    written = pl.read_csv(tmp_path / "runs.csv")
+    assert written.height == 4
+    assert {"delays.workers", "evaluate_every", "lr"} <= set(written.columns)
+    broken = Path(store) / written["key"][0][:2] / written["key"][0] / "run.json"
+    whole = broken.read_text()
+    broken.write_text("{")
+    assert main(["runs", "--store", store, "--sort", "loss"]) == 0
+    told = capsys.readouterr().out
+    assert "Left out: " in told
+    assert "9 runs" in told
+    broken.write_text(whole)
     assert main(["sweep", "mnist", "--size", "quick", "--show"]) == 0
     assert Sweep.from_toml(capsys.readouterr().out) == preset("mnist", "quick")
     one = ["run", "--problem", "quadratic", "--method", "catch-up", "--set", "lr=0.1", "--steps", "40"]
@@ -205,6 +234,11 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         ["run", "--problem", "nothing"],
         ["runs", "--store", str(tmp_path / "none")],
         ["runs", "--store", store, "--method", "adam"],
+        ["runs", "--store", store, "--sort", "beauty"],
+        ["runs", "--store", store, "--top", "0"],
+        ["run", "--set", "lr=nan"],
+        ["run", "--set", "lr=0.1", "betta=0.1"],
+        ["run", "--problem-set", "data_dir=elsewhere"],
         ["sweep", str(tmp_path / "none.toml")],
         ["sweep", str(spec), "--store", "/proc/none"],
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score
 
 from latecomer.flat import FlatModule
-from latecomer.problems import Digits, Quadratic
+from latecomer.problems import Digits, Logistic, Quadratic
 from latecomer.problems.base import scores
 from latecomer.problems.networks import cnn
 
@@ -112,9 +113,62 @@ def test_flat_module_sees_what_it_is_pointed_at() -> None:
     torch.testing.assert_close(g, torch.cat([p.grad.reshape(-1) for p in reference.parameters()]))
 
 
+def test_flat_module_keeps_the_layout_it_was_given() -> None:
+    network = cnn(channels=(3, 4))
+    images, labels = torch.randn(4, 1, 28, 28), torch.tensor([0, 1, 2, 3])
+    expected = {name: p.detach().clone() for name, p in network.named_parameters()}
+    functional = torch.nn.functional
+    functional.cross_entropy(network(images), labels).backward()
+    wanted = {name: p.grad.clone() for name, p in network.named_parameters()}
+    assert network[3].weight.stride() != network[3].weight.contiguous().stride()
+    flat = FlatModule(network)
+    assert network[3].weight.is_contiguous(memory_format=torch.channels_last)
+    out = torch.empty_like(flat.x.detach())
+    flat.gradient(flat.x.detach(), lambda m: functional.cross_entropy(m(images), labels), out)
+    for (name, _), view in zip(network.named_parameters(), flat.views(out), strict=True):
+        assert torch.equal(view, wanted[name]), name
+    assert all(torch.equal(value, expected[name]) for name, value in flat.state_dict().items())
+
+
+def tiny_mnist(name: str, folder: str | None = None) -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(0)
+    made: dict[str, np.ndarray] = {}
+    for part, count in (("train", 300), ("test", 50)):
+        labels = draw.integers(10, size=count)
+        images = draw.integers(0, 120, (count, 28, 28)) + 12 * labels[:, None, None]
+        made |= {f"{part}_images": images.astype(np.uint8), f"{part}_labels": labels}
+    return made
+
+
+@pytest.mark.parametrize("data", ["digits", "mnist"])
+def test_logistic_is_convex_and_its_minimum_certified(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[Logistic.__module__], "load", tiny_mnist)
+    problem = Logistic(data=data, images=200, radius=2.0)
+    size = problem.minimiser.numel()
+    assert float(problem.minimiser.norm()) <= 2.0 + 1e-9
+    draw = torch.Generator().manual_seed(0)
+    for _ in range(20):  # no point of the ball is lower
+        other = torch.randn(size, generator=draw, dtype=torch.float64)
+        near = problem.minimiser + 0.01 * other / other.norm()
+        for point in (2.0 * other / other.norm(), near * min(1.0, 2.0 / float(near.norm()))):
+            assert problem.objective(point) >= problem.minimum - 1e-7
+    x = torch.randn(size, generator=draw, dtype=torch.float64) / 10
+    model, batch, out = problem.model(0), problem.batch(5, 1), torch.empty(size, dtype=torch.float64)
+    assert problem.gradient(x, batch, out)
+    with torch.no_grad():
+        model.weight.copy_(x.view_as(model.weight))
+    problem.loss(model, batch).backward()
+    torch.testing.assert_close(out, model.weight.grad.flatten())
+    assert set(batch[1].tolist()) == {9}  # group 1 is the slow class
+    result = problem.evaluate(model)
+    assert result["excess"] == pytest.approx(problem.objective(x) - problem.minimum)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
+        (lambda: Logistic(data="letters"), ValueError, "Invalid data value: 'letters'"),
+        (lambda: Logistic(images=3), ValueError, "Invalid images value: 3"),
         (lambda: Digits(network="rnn"), ValueError, "Invalid network value: 'rnn'"),
         (lambda: Digits(slow_class=10), ValueError, "Invalid slow_class value: 10"),
         (lambda: Digits(batch_size=0), ValueError, "Invalid batch_size value: 0"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr
@@ -13,15 +14,17 @@ from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from . import __version__, delays
+from .cli_bench import BenchCommand
 from .cli_data import DataCommand
+from .cli_progress import watched
+from .cli_reproduce import ReportCommand, ReproduceCommand
 from .cli_sweep import One, Runs, SweepCommand
 from .cli_theory import TheoryCommand
 from .cli_train import ReplayCommand, Train
-from .files import writable, writable_file
+from .files import atomic, writable, writable_file
 from .trace import Trace
 
 __all__ = ["main"]
@@ -51,13 +54,8 @@ class Demo:
 
         runs = demo.run_all(self.steps, self.seeds, self.seed, self.processes)
         writable(self.out)
-        results = []
-        columns = (TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
-        with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True) as bar:
-            task = bar.add_task("training", total=self.seeds * len(demo.METHOD_OPTIONS))
-            for result in runs:
-                results.append(result)
-                bar.update(task, advance=1, description=f"{result.method}, seed {result.seed}")
+        named = ((f"{result.method}, seed {result.seed}", result) for result in runs)
+        results = list(watched(named, self.seeds * len(demo.METHOD_OPTIONS), console, "training"))
         results.sort(key=lambda result: (result.seed, result.method))
         trace = demo.make_trace(self.steps, self.seed)
         setting = f"{demo.WORKERS} workers, nines are slow, {self.steps:,} updates, {self.seeds} seeds"
@@ -144,10 +142,22 @@ class Show:
 
     file: tyro.conf.Positional[Path]
     """The trace."""
+    figure: Path | None = None
+    """Also draw who worked when, as SVG, if the trace has a clock."""
+    share: float = 1.0
+    """Which part of the run to draw, from its start."""
 
     def run(self, console: Console) -> None:
-        """Load, which checks every rule, and describe."""
-        console.print(Trace.load(self.file).describe(), soft_wrap=True, highlight=False, markup=False)
+        """Load, which checks every rule, describe and draw."""
+        trace = Trace.load(self.file)
+        console.print(trace.describe(), soft_wrap=True, highlight=False, markup=False)
+        if self.figure is not None:
+            from .report.schedule import workers
+
+            writable_file(self.figure)
+            with atomic(self.figure) as temporary:
+                temporary.write_text(workers(trace, self.share))
+            console.print(f"Figure written to {self.figure}", soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -173,9 +183,12 @@ def _about(command: type) -> str:
 
 
 Command = (
-    Annotated[DataCommand, tyro.conf.subcommand("data", description=_about(DataCommand))]
+    Annotated[BenchCommand, tyro.conf.subcommand("bench", description=_about(BenchCommand))]
+    | Annotated[DataCommand, tyro.conf.subcommand("data", description=_about(DataCommand))]
     | Annotated[Demo, tyro.conf.subcommand("demo", description=_about(Demo))]
     | Annotated[ReplayCommand, tyro.conf.subcommand("replay", description=_about(ReplayCommand))]
+    | Annotated[ReportCommand, tyro.conf.subcommand("report", description=_about(ReportCommand))]
+    | Annotated[ReproduceCommand, tyro.conf.subcommand("reproduce", description=_about(ReproduceCommand))]
     | Annotated[One, tyro.conf.subcommand("run", description=_about(One))]
     | Annotated[Runs, tyro.conf.subcommand("runs", description=_about(Runs))]
     | Annotated[SweepCommand, tyro.conf.subcommand("sweep", description=_about(SweepCommand))]
@@ -203,8 +216,8 @@ def _parse(argv: Sequence[str]) -> Any:
         lines = [line.strip("│╭╮╰╯ \n") for line in complaint.getvalue().splitlines()[1:]]
         rule = next((i for i, line in enumerate(lines) if line.startswith("──")), len(lines))
         told = " ".join(line for line in lines[:rule] if line)
-        hint = " ".join(line for line in lines[rule:] if "latecomer" in line)
-        words = f"{told.rstrip('.')} ({hint.replace('For full helptext, ', '').removeprefix('run ') or 'see --help'})"
+        command = " ".join(["latecomer", *itertools.takewhile(str.isalpha, argv[:2])])
+        words = f"{told.rstrip('.')} (see {command} --help)"
         raise ValueError(words[:1].lower() + words[1:]) from None
 
 

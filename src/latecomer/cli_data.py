@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["DataCommand", "Get", "List"]
+from .cli_progress import downloading
+
+__all__ = ["DataCommand", "Get", "List", "look_in"]
+
+
+def look_in(data_dir: Path | None) -> None:
+    """Have datasets looked for in this folder first, here and in processes that are started from here.
+
+    Examples:
+        >>> look_in(None)
+    """
+    if data_dir is not None:
+        os.environ["LATECOMER_DATA"] = str(data_dir)
 
 
 @dataclass(frozen=True)
@@ -35,12 +47,22 @@ class Get:
         """Fetch, check, say where it is."""
         from . import data
 
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-        with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
-            task = bar.add_task(self.name, total=None)
-            folder = data.get(
-                self.name, self.data_dir, lambda done, total: bar.update(task, completed=done, total=total)
+        before = data.where(self.name, self.data_dir)
+        was_there = before.is_dir()
+        fetched = False
+        with downloading(self.name, console) as tell:
+
+            def told(done: int, total: int | None) -> None:
+                nonlocal fetched
+                fetched = True
+                tell(done, total)
+
+            folder = data.get(self.name, self.data_dir, told)
+        if was_there and fetched and folder == before:
+            words = (
+                f"What was in {folder} was broken and has been fetched again: runs made with it are not to be trusted"
             )
+            console.print(words, soft_wrap=True, highlight=False, markup=False)
         entry = next(entry for entry in data.listing(folder.parent) if entry.name == self.name)
         words = f"{self.name} is in {folder}: {entry.size / 1e6:,.0f} MB, every byte checked"
         console.print(words, soft_wrap=True, highlight=False, markup=False)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 import tyro
+from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from .cli_data import look_in
+from .cli_progress import watched
 from .cli_words import pairs
-from .files import writable
+from .files import atomic, writable
+
+if TYPE_CHECKING:
+    from .experiments import Done, Store
 
 __all__ = ["One", "Runs", "SweepCommand"]
 
@@ -37,6 +42,8 @@ class One:
     """Hyper-parameters of the method, as name=value."""
     problem_set: tuple[str, ...] = ()
     """Arguments of the problem, as name=value."""
+    weights: str = ""
+    """Where the network of cifar10 starts: none, imagenet or a file."""
     workers: int = 7
     """Number of workers."""
     slow_share: float = 0.1
@@ -49,6 +56,8 @@ class One:
     """Arrivals between evaluations."""
     store: Path = Path("runs")
     """Folder of the store."""
+    data_dir: Path | None = None
+    """Where the data is; $LATECOMER_DATA or the user's cache if left out."""
 
     def run(self, console: Console) -> None:
         """Run, keep, print."""
@@ -62,11 +71,12 @@ class One:
             self.steps,
             self.seed,
             self.evaluate_every,
-            problem_options=pairs(self.problem_set),
+            problem_options={**pairs(self.problem_set), **({"weights": self.weights} if self.weights else {})},
             options=pairs(self.set),
             delay_options={"workers": self.workers, "slow_share": self.slow_share},
         )
         spec.check()
+        look_in(self.data_dir)
         store = Store(self.store)
         writable(self.store)
         if spec.key in store:
@@ -107,6 +117,8 @@ class SweepCommand:
     """Folder of the store."""
     processes: int = 2
     """Runs at a time, one thread each."""
+    data_dir: Path | None = None
+    """Where the data is; $LATECOMER_DATA or the user's cache if left out."""
     dry_run: bool = False
     """Only say how many runs there are and how long they take."""
     show: bool = False
@@ -116,12 +128,14 @@ class SweepCommand:
         """Run, with progress and the time that is left."""
         from .experiments import PRESETS, Store, Sweep, estimate_seconds, missing, preset, run_sweep
 
+        look_in(self.data_dir)
         sweep = preset(self.spec, self.size) if self.spec in PRESETS else Sweep.load(Path(self.spec))
         if self.show:
             console.print(sweep.to_toml(), soft_wrap=True, highlight=False, markup=False)
             return
         store = Store(self.store)
-        todo, total = missing(sweep, store), len(sweep.runs())
+        runs = sweep.runs()
+        todo, total = missing(sweep, store), len(runs)
         console.print(f"{sweep.name}: {total:,} runs, {total - len(todo):,} are in {self.store}", soft_wrap=True)
         if self.dry_run:
             with console.status("measuring ..."):
@@ -131,14 +145,11 @@ class SweepCommand:
             console.print(f"{len(todo):,} to run: {words}")
             return
         writable(self.store)
-        diverged = 0
-        columns = (TextColumn("{task.description:<32}"), BarColumn(), MofNCompleteColumn())
-        with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True) as bar:
-            task = bar.add_task(sweep.name, total=len(todo))
-            for done in run_sweep(sweep, store, self.processes):
-                diverged += done.diverged_at is not None
-                bar.update(task, advance=1, description=f"{done.method} ({diverged} diverged)")
-        table = store.table([run.key for run in sweep.runs()])
+        done = ((_what(run), run) for run in run_sweep(sweep, store, self.processes))
+        diverged = sum(run.diverged_at is not None for run in watched(done, len(todo), console, sweep.name))
+        if diverged:
+            console.print(f"{diverged:,} runs diverged, ended early and are recorded as such")
+        table = store.table([run.key for run in runs])
         console.print(_best(table))
         console.print(
             f"{total:,} runs in {self.store}; `latecomer runs --store {self.store}` lists them", soft_wrap=True
@@ -163,43 +174,91 @@ class Runs:
     problem: str = ""
     """Only this problem."""
     sort: str = "f1"
-    """Column to sort by, largest first."""
+    """Column to sort by, best first: the smallest loss or excess, the largest of anything else."""
     top: int = 20
     """How many to show."""
     csv: Path | None = None
-    """Also write all of them to this file."""
+    """Also write all of them, with all columns, to this file."""
 
     def run(self, console: Console) -> None:
         """Read, filter, print."""
         from .experiments import Store
+        from .optim.checks import whole_number
 
+        whole_number("top", self.top, least=1)
         if not self.store.is_dir():
             raise ValueError(f"There is no store in {self.store}")
-        table = Store(self.store).table()
+        table = _readable(Store(self.store), console)
+        if table.height == 0:
+            raise ValueError(f"There are no runs in {self.store}")
         for column, wanted in (("method", self.method), ("problem", self.problem)):
-            if wanted and table.height:
+            if wanted:
                 table = table.filter(pl.col(column) == wanted)
         if table.height == 0:
-            raise ValueError(f"There are no such runs in {self.store}")
-        if self.sort in table.columns:
-            table = table.sort(self.sort, descending=True, nulls_last=True)
-        wanted_columns = ("problem", "method", *_OPTIONS, "seed", "steps", "diverged_at")
-        present = [c for c in wanted_columns if c in table.columns]
-        shown = [c for c in present if c == "method" or table[c].n_unique() > 1]
-        same = [f"{c} {_cell(table[c][0])}" for c in present if c not in shown and table[c][0] is not None]
-        shown += [c for c in ("loss", "f1", "f1_slow", "f1_fast") if c in table.columns]
-        console.print("all: " + ", ".join(same), soft_wrap=True, highlight=False)
-        out = Table(*shown)
-        for row in table.select(shown).head(self.top).iter_rows():
-            out.add_row(*(_cell(value) for value in row))
-        console.print(out)
-        console.print(f"{table.height:,} runs" + (f", {self.top} shown" if table.height > self.top else ""))
+            raise ValueError(f"None of the runs in {self.store} is of that method and problem")
+        table = table.select(column for column in table if column.null_count() < table.height)
+        table = self._sorted(table)
+        self._show(table, console)
         if self.csv is not None:
-            from .files import atomic
-
             with atomic(self.csv) as temporary:
                 table.write_csv(temporary)
             console.print(f"Written to {self.csv}", soft_wrap=True)
+
+    def _sorted(self, table: pl.DataFrame) -> pl.DataFrame:
+        if self.sort not in table.columns:
+            if self.sort == "f1":  # nobody asked for it
+                return table
+            raise ValueError(f"There is no column {self.sort!r} to sort by (there are {', '.join(table.columns)})")
+        smallest_first = self.sort.startswith(("loss", "excess", "bits", "squared"))
+        return table.sort(self.sort, descending=not smallest_first, nulls_last=True)
+
+    def _show(self, table: pl.DataFrame, console: Console) -> None:
+        spec = [c for c in table.columns if c.startswith(("problem", "delays"))]
+        wanted = ("method", *_OPTIONS, *spec, "seed", "steps", "diverged_at")
+        present = [c for c in wanted if c in table.columns]
+        shown = [c for c in present if c == "method" or table[c].n_unique() > 1]
+        same = [f"{c} {_cell(table[c][0])}" for c in present if c not in shown and table[c][0] is not None]
+        shown += [c for c in ("loss", "f1", "f1_slow", "f1_fast") if c in table.columns]
+        if same:
+            console.print("all: " + ", ".join(same), soft_wrap=True, highlight=False)
+        top = table.head(self.top)
+        room = console.width if console.is_terminal else 240
+        dropped = []
+        for name in (*reversed(spec), "steps", "f1_fast", "f1_slow", "diverged_at", "loss"):
+            if name in shown and _width(top, shown) > room:
+                shown.remove(name)
+                dropped.append(name)
+        out = Table("run", box=box.SIMPLE_HEAD)
+        for name in shown:
+            out.add_column(name, no_wrap=True)
+        for row in top.select("key", *shown).iter_rows():
+            out.add_row(row[0][:8], *(_cell(value) for value in row[1:]))
+        if not console.is_terminal:
+            console.width = room
+        console.print(out)
+        if dropped:
+            console.print(f"No room for {', '.join(dropped)}: --csv writes all columns", soft_wrap=True)
+        console.print(f"{table.height:,} runs" + (f", {self.top} shown" if table.height > self.top else ""))
+
+
+def _width(table: pl.DataFrame, columns: list[str]) -> int:
+    """Return how wide a table would be with the run's address in front."""
+    return 12 + sum(3 + max(len(c), *(len(_cell(value)) for value in table[c])) for c in columns)
+
+
+def _readable(store: Store, console: Console) -> pl.DataFrame:
+    """Return the runs that can be read, and say which cannot."""
+    rows = []
+    for key in store.keys():  # noqa: SIM118 - a store is no dict
+        try:
+            rows += list(store.rows([key]))
+        except ValueError as error:
+            console.print(f"Left out: {error}", soft_wrap=True, highlight=False, markup=False)
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def _what(done: Done) -> str:
+    return done.method if done.diverged_at is None else f"{done.method} (diverged)"
 
 
 _CLIPPING = ("clip", "clip_rate", "clip_scale", "clip_norm", "feedback")

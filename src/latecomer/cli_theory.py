@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 import polars as pl
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from .cli_progress import watched
 from .files import atomic, writable
 
 __all__ = ["TheoryCommand"]
@@ -239,14 +239,8 @@ def _run(jobs: Sequence[Any], processes: int, console: Console) -> pl.DataFrame:
     """Run the jobs of a study with a bar, and return their rows in a fixed order."""
     from .theory import studies
 
-    columns = (TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn())
-    rows = []
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True) as bar:
-        task = bar.add_task(jobs[0][0] if jobs else "", total=len(jobs))
-        for row in studies.run(jobs, processes):
-            rows.append(row)
-            bar.update(task, advance=1, description=row["study"])
-    table = pl.DataFrame(rows, infer_schema_length=None)
+    named = ((row["study"], row) for row in studies.run(jobs, processes))
+    table = pl.DataFrame(list(watched(named, len(jobs), console, "theory")), infer_schema_length=None)
     keys = [k for k in ("study", "workers", "steps", "method", "dependent", "position", "seed") if k in table.columns]
     return table.sort(keys)
 

@@ -23,5 +23,5 @@ def pairs(words: tuple[str, ...]) -> dict[str, Any]:
         try:
             found[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
-            found[name] = value
+            found[name] = float(value) if value.lower() in ("nan", "inf", "-inf") else value
     return found

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .flat import FlatModule
+from .generators import other_generators
 from .optim.kernels import combine
 from .policy import Ticket
 from .problems.base import Problem
@@ -89,7 +90,8 @@ class Contributor:
         if self.problem.gradient(point, batch, out):
             loss = math.nan
         else:
-            loss = float(self.flat.gradient(point, lambda module: self.problem.loss(module, batch), out))
+            with other_generators(sample):
+                loss = float(self.flat.gradient(point, lambda module: self.problem.loss(module, batch), out))
         self.problem.clip(out)
         return loss
 

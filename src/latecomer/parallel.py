@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -41,18 +43,34 @@ def in_parallel(function: Callable[..., T], jobs: Sequence[tuple[Any, ...]], pro
 
 def _spawned(function: Callable[..., T], jobs: Sequence[tuple[Any, ...]], processes: int) -> Iterator[T]:
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=torch.set_num_threads, initargs=(1,))
+    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_begin)
     try:
         with _children_deaf_to_interrupts():
             futures = [pool.submit(function, *job) for job in jobs]
         for future in as_completed(futures):
             yield future.result()
+    except BrokenProcessPool as error:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise ValueError("A worker process was killed, perhaps for want of memory: try fewer processes") from error
     except BaseException:
         for process in list((pool._processes or {}).values()):
             process.terminate()
         pool.shutdown(wait=False, cancel_futures=True)
         raise
     pool.shutdown()
+
+
+def _begin() -> None:
+    """Set a worker up: one torch thread, and gone when whoever started it is gone, however that came about."""
+    torch.set_num_threads(1)
+    parent = multiprocessing.parent_process()
+
+    def follow() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
 
 
 @contextmanager

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import random
+import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import latecomer as lc
-from engine_tasks import regression
+from engine_tasks import data, regression
 from latecomer.training import checkpoint as module
 from latecomer.training import replay
+from latecomer.training.books import Books
+from latecomer.training.saving import Saver
 
 OPTIONS: dict[str, Any] = {"lr": 0.05, "workers": 2, "engine": "inline", "checkpoint_every": 10}
 
@@ -124,3 +130,95 @@ def test_a_torn_journal_is_cut_at_its_last_whole_entry(tmp_path: Path) -> None:
     lc.fit(regression(), steps=60, checkpoint=tmp_path, callbacks=[See()], **{**OPTIONS, "checkpoint_every": 100})
     assert seen == list(range(seen[0], 61))
     assert 16 <= seen[0] <= 18
+
+
+class Photograph(lc.training.Callback):
+    """Copies the folder at an arrival: what a server that is killed there leaves on the disk."""
+
+    def __init__(self, folder: Path, copy: Path, arrival: int) -> None:
+        self.folder, self.copy, self.arrival = folder, copy, arrival
+
+    def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
+        if outcome.arrival == self.arrival:
+            self.copy.mkdir()
+            for path in sorted(self.folder.glob("[aj]*")):  # arrivals and the journal
+                with contextlib.suppress(FileNotFoundError):  # an old checkpoint that is just being removed
+                    shutil.copy(path, self.copy)
+
+
+def photographed(folder: Path, copy: Path, arrival: int) -> Path:
+    shot = Photograph(folder, copy, arrival)
+    lc.fit(regression(), steps=60, checkpoint=folder, callbacks=[shot], **OPTIONS)
+    return copy
+
+
+def goes_on(folder: Path, record: Path, arrival: int) -> None:
+    """It goes on with this arrival, counts every ticket once, and replays to the bit from its very start."""
+    seen: list[int] = []
+
+    class See(lc.training.Callback):
+        def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
+            seen.append(outcome.arrival)
+
+    result = lc.fit(regression(), steps=60, checkpoint=folder, record=record, callbacks=[See()], **OPTIONS)
+    assert seen == list(range(arrival, 61))
+    assert len(set(result.trace.ticket.tolist())) == len(result.trace) == 60
+    assert replay(record, regression()).difference == 0.0
+
+
+def test_killed_killed_again_and_the_newest_checkpoint_damaged(tmp_path: Path) -> None:
+    once = photographed(tmp_path / "a", tmp_path / "b", 33)
+    entries = (once / "journal").stat().st_size
+    twice = photographed(once, tmp_path / "c", 36)
+    assert (twice / "journal").stat().st_size < 1.2 * entries  # what was done again is not written again
+    sorted(twice.glob("*.json"))[-1].write_text("{")
+    with pytest.warns(UserWarning, match="is damaged"):
+        goes_on(twice, tmp_path / "run.parquet", 37)
+
+
+def test_killed_while_the_journal_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = photographed(tmp_path / "a", tmp_path / "b", 37)
+    done, redo = [], Books.redo
+
+    def dying(self: Books, entry: Any, compute: Any) -> Any:
+        if len(done) == 3:
+            raise RuntimeError("killed")
+        done.append(entry)
+        return redo(self, entry, compute)
+
+    monkeypatch.setattr(Books, "redo", dying)
+    with pytest.raises(RuntimeError, match="killed"):
+        lc.fit(regression(), steps=60, checkpoint=left, **OPTIONS)
+    monkeypatch.undo()
+    goes_on(left, tmp_path / "run.parquet", 38)
+
+
+def test_a_folder_has_one_run_at_a_time(tmp_path: Path) -> None:
+    saver = Saver(tmp_path, every=1, keep=1, run={})
+    with pytest.raises(ValueError, match="is in use by another run"):
+        Saver(tmp_path, every=1, keep=1, run={})
+    saver.close()
+    Saver(tmp_path, every=1, keep=1, run={}).close()
+
+
+def noisy(model: Any, batch: Any) -> torch.Tensor:
+    scale = float(np.random.rand() + random.random() + torch.rand(1))
+    return scale * torch.nn.functional.mse_loss(model(batch[0]), batch[1])
+
+
+def unseeded() -> torch.nn.Module:
+    frozen = torch.nn.Linear(3, 4).requires_grad_(False)
+    return torch.nn.Sequential(frozen, torch.nn.Linear(4, 1))
+
+
+@pytest.mark.parametrize("method", ["momentum", "mu2"])
+def test_every_generator_is_the_tickets(method: str, tmp_path: Path) -> None:
+    task = lc.Task(unseeded, noisy, data(), batch_size=16)
+    first, second = (task.model(5).state_dict() for _ in range(2))
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    lc.fit(task, optimizer=method, lr=0.01, workers=2, steps=30, engine="inline", record=tmp_path / "run.parquet")
+    assert replay(tmp_path / "run.parquet", task).difference == 0.0
+    with pytest.raises(TypeError, match="lrr"):
+        replay(tmp_path / "run.parquet", task, method="catch-up", lrr=3)
+    with pytest.raises(ValueError, match="clip_norm belongs to the task"):
+        lc.fit(task, clip_norm=1.0, lr=0.01, workers=2, steps=30, engine="inline")

@@ -15,6 +15,9 @@ import torch
 
 import latecomer as lc
 from engine_tasks import Trouble, regression
+from latecomer.bench import soak
+from latecomer.engines import Done, Event
+from latecomer.engines.inline import InlineEngine
 from latecomer.testing import KillAt
 from latecomer.training import Result, replay
 
@@ -175,3 +178,35 @@ def test_one_worker_killed_and_resumed_equals_a_run_that_never_stopped(tmp_path:
     resumed = lc.fit(regression(), checkpoint=tmp_path, checkpoint_every=5, **options)
     assert all(torch.equal(straight.state[key], resumed.state[key]) for key in straight.state)
     assert resumed.trace.digest == straight.trace.digest
+
+
+class Twice(InlineEngine):
+    """Reports everything two times, and the first answer of all once more at the end."""
+
+    def events(self, timeout: float | None = None) -> list[Event]:
+        found = [event for event in super().events(timeout) for _ in range(2 if isinstance(event, Done) else 1)]
+        self.first = getattr(self, "first", None) or next((event for event in found if isinstance(event, Done)), None)
+        return found if self.first is None else [*found, self.first]
+
+
+def test_a_contribution_that_comes_twice_counts_once(tmp_path: Path) -> None:
+    problem = lc.problems.quadratic()
+    result = lc.fit(problem, steps=30, engine=Twice(), record=tmp_path / "run.parquet", **OPTIONS)
+    exactly_once(result, 30)
+    assert result.ignored >= 29
+    replays(result, problem)
+
+
+def test_a_script_without_a_guard_is_told_what_it_lacks(tmp_path: Path) -> None:
+    script = tmp_path / "careless.py"
+    script.write_text("import latecomer as lc\nlc.fit(lc.problems.quadratic(), lr=0.1, workers=1, steps=5)\n")
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, env=env)
+    assert run.returncode == 1
+    assert "needs `if __name__ == '__main__':`" in run.stderr.splitlines()[-1]
+
+
+def test_a_soak_of_kills_loses_nothing() -> None:
+    found = soak(12, every=5)
+    assert found.good
+    assert found.kills == 12

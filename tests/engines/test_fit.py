@@ -20,6 +20,7 @@ from engine_tasks import by_sign, data, network, regression, score
 from latecomer.cli import main
 from latecomer.engines.inline import InlineEngine
 from latecomer.engines.local import LocalEngine
+from latecomer.engines.payload import Payload
 from latecomer.testing import check_engine
 from latecomer.training import Task, replay
 from support import NAMES, OPTIONS
@@ -167,6 +168,23 @@ def test_a_lambda_or_an_inner_function_says_what_to_do_instead() -> None:
         lc.fit(network(), function, data(), lr=0.001, steps=5, engine="inline")
 
 
+def test_what_workers_are_sent_is_what_was_there() -> None:
+    big = nn.Sequential(*(nn.Linear(128, 128) for _ in range(6)))
+    tied = torch.randn(300, 100)
+    sent = {"model": big, "a": tied, "b": tied, "half": tied.bfloat16(), "part": tied[:, :50], "one": torch.tensor(3.0)}
+    sent |= {"array": np.arange(10_000), "words": np.array(["x"] * 5000, dtype=object)}
+    payload = Payload(sent)
+    got = payload.load()
+    payload.close()
+    assert all(torch.equal(a, b) for a, b in zip(big.parameters(), got["model"].parameters(), strict=True))
+    assert got["a"] is got["b"]
+    assert all(torch.equal(got[key], sent[key]) for key in ("a", "half", "part", "one"))
+    assert np.array_equal(got["array"], sent["array"])
+    assert np.array_equal(got["words"], sent["words"])
+    got["a"].zero_()  # its own pages: nobody else sees it
+    assert tied.abs().sum() > 0
+
+
 def test_a_notebooks_cell_says_what_to_do_instead() -> None:
     code = (
         "import latecomer as lc, torch\n"
@@ -222,6 +240,9 @@ def test_the_example_of_an_own_model_runs(tmp_path: Path, capsys: pytest.Capture
     train = ["train", f"{example}:task", "--steps", "60", "--workers", "2", "--method", "catch-up", "--set", "lr=0.1"]
     assert main([*train, "--record", record, "--checkpoint", str(tmp_path / "ckpt")]) == 0
     assert "Trace written to" in capsys.readouterr().out
+    figure = tmp_path / "timeline.svg"
+    assert main(["trace", "show", record, "--figure", str(figure)]) == 0
+    assert "<svg" in figure.read_text()
     assert main(["replay", record, "--task", f"{example}:task"]) == 0
     assert "bit for bit" in capsys.readouterr().out
     assert main(["replay", record, "--task", f"{example}:task", "--method", "momentum", "--set", "lr=0.05"]) == 0

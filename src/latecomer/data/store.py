@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -76,7 +76,7 @@ def listing(data_dir: Path | str | None = None) -> list[Entry]:
 def load(name: str, data_dir: Path | str | None = None) -> dict[str, NDArray[Any]]:
     """Return a dataset's arrays, mapped into memory and read-only; it has to be there, see ``get``.
 
-    Sizes and the stamp that ``get`` left are checked; the bytes themselves only by ``get``.
+    Sizes and the stamp that ``get`` left are checked, and every byte if a file is newer than the stamp.
 
     Returns:
         ``train_images``, ``train_labels``, ``test_images`` and ``test_labels``. Images are bytes, (N, height, width)
@@ -94,7 +94,16 @@ def load(name: str, data_dir: Path | str | None = None) -> dict[str, NDArray[Any
         raise DataError(f"{entry.folder} is not Latecomer's: {entry.fault}; move it away or pass another data_dir")
     if entry.state == "broken":
         raise DataError(f"{entry.folder} is broken: {entry.fault}; run `latecomer data get {name}` to renew it")
-    return _open(name, entry.folder)
+    arrays = _open(name, entry.folder)
+    if _newer_than_stamp(name, entry.folder):
+        try:
+            check(name, arrays)
+        except DataError as error:
+            words = f"{entry.folder} is broken: {error}; run `latecomer data get {name}` to renew it"
+            raise DataError(words) from error
+        with suppress(OSError):
+            (entry.folder / _STAMP).touch()  # looked at: the next start need not
+    return arrays
 
 
 def get(name: str, data_dir: Path | str | None = None, progress: Progress | None = None, offline: bool = False) -> Path:
@@ -117,6 +126,8 @@ def get(name: str, data_dir: Path | str | None = None, progress: Progress | None
     known(name)
     folders = [root / name for root in _roots(data_dir)]
     target = folders[0]
+    if target.parent.exists() and not target.parent.is_dir():
+        raise DataError(f"{target.parent} is a file, not a folder to keep data in: pass another data_dir")
     _refuse_foreign(name, target)
     healthy = next((folder for folder in folders if _arrays(name, folder) is not None), None)
     if healthy is not None and (healthy == target or (data_dir is None and not os.path.lexists(target))):
@@ -199,7 +210,7 @@ def _fault(name: str, folder: Path, sizes: Mapping[str, int]) -> str:
         if file not in sizes:
             return f"{file} is missing"
         if sizes[file] != stated.get(file):
-            return f"{file} has {sizes[file]:,} bytes instead of {stated.get(file)}"
+            return f"{file} has {sizes[file]:,} bytes instead of {stated.get(file, 0):,}"
     return ""
 
 
@@ -222,6 +233,12 @@ def _open(name: str, folder: Path) -> dict[str, NDArray[Any]]:
         if arrays[key].dtype != np.dtype(wanted.dtype) or arrays[key].shape != wanted.shape:
             raise DataError(f"{path} is another array: run `latecomer data get {name}` to renew it")
     return arrays
+
+
+def _newer_than_stamp(name: str, folder: Path) -> bool:
+    """Whether somebody has written to an array after ``get`` had checked it."""
+    stamped = (folder / _STAMP).stat().st_mtime_ns
+    return any((folder / f"{key}.npy").stat().st_mtime_ns > stamped for key in known(name))
 
 
 def _arrays(name: str, folder: Path) -> dict[str, NDArray[Any]] | None:

@@ -47,8 +47,9 @@ class LocalEngine(Engine):
     Processes come from a fork server that has imported torch once, so a new one takes a fraction of a second. Points,
     gradients and statistics lie in one block of anonymous shared memory: the worker's parameters are views of its
     slot's point and backward writes into its slot's gradient, which the server's optimizer reads where it is. Jobs and
-    answers are a few bytes through pipes. Nothing has a name in the file system, so nothing can be left behind, and
-    workers end with the server, however it ends.
+    answers are a few bytes through pipes. The memory has no name, so none can be left behind, and workers end with
+    the server, however it ends. Python's fork server listens on a socket of its own in the temporary folder, for this
+    user alone; a server that was killed leaves that empty entry there.
 
     Examples:
         >>> import latecomer as lc
@@ -72,6 +73,8 @@ class LocalEngine(Engine):
 
     def start(self, spec: WorkerSpec, seats: int, slots: int) -> Sequence[Slot]:
         """Make the memory, then the processes."""
+        if getattr(multiprocessing.current_process(), "_inheriting", False):  # a worker that imports the main script
+            raise ValueError("A worker process was about to start workers: put `if __name__ == '__main__':` around fit")
         self._payload = Payload(spec)
         self._count = slots
         _, size = slots_of(spec, slots)

@@ -81,6 +81,7 @@ class _Pickler(pickle.Pickler):
         self.size = 0
         self.beside: list[tuple[int, np.ndarray[Any, Any]]] = []
         self._seen: dict[int, tuple[Any, ...]] = {}
+        self._kept: list[Any] = []  # as long as they live their ids are theirs: a parameter's data is a new object
 
     def persistent_id(self, obj: Any) -> Any:
         if isinstance(obj, (type, FunctionType)):
@@ -99,6 +100,7 @@ class _Pickler(pickle.Pickler):
         if id(obj) not in self._seen:
             kind = "tensor" if isinstance(obj, Tensor) else "array"
             self._seen[id(obj)] = kind, self.size, name, tuple(obj.shape)
+            self._kept.append(obj)
             self.beside.append((self.size, array))
             self.size += -(-obj.nbytes // _LINE) * _LINE
         return self._seen[id(obj)]

@@ -15,22 +15,22 @@ PRESETS = ("mnist", "lr-sensitivity", "cifar10", "delay-model")
 PAPER_RATES = [*(n / 100 for n in range(10, 0, -1)), *(n / 1000 for n in range(9, 0, -1))]
 """The paper's 19 learning rates."""
 STANDARD_RATES = [0.003, 0.005, 0.01, 0.02, 0.03, 0.05]
-QUICK_RATES = [0.005, 0.02]
-SENSITIVITY_RATES = [0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1]
+QUICK_RATES = [0.005, 0.01, 0.02]
+SENSITIVITY_RATES = [0.001, 0.003, 0.01, 0.02, 0.03, 0.05, 0.1]
 """`lr-sensitivity` in size `standard`: from one end of the paper's rates to the other."""
 BETAS = [0.1, 0.05, 0.01]
 GAMMAS = [0.9, 0.95, 0.1, 0.05]
 """The paper's, and the other way round (decision 3 of the paper map)."""
 
 
-def grids(rates: list[float], workers: int, small: bool, gammas: list[float] = GAMMAS) -> tuple[Grid, ...]:
+def grids(rates: list[float], workers: int, small: bool, gammas: list[float] | None = None) -> tuple[Grid, ...]:
     """Return all methods of the paper and catch-up with their values.
 
     Examples:
         >>> sum(len(grid.combinations()) for grid in grids(PAPER_RATES, 7, small=False))
         722
     """
-    betas, gammas = ([0.05], [0.1]) if small else (BETAS, gammas)
+    betas, gammas = ([0.05], gammas or [0.1]) if small else (BETAS, GAMMAS)
     thresholds = [2.0 * workers] if small else [1.0 * workers, 1.5 * workers, 2.0 * workers]
     momentum: dict[str, list[Any]] = {"lr": rates, "beta": betas}
     return (
@@ -75,8 +75,8 @@ def preset(name: str, size: str = "standard") -> Sweep:
             "data-dependent",
             steps={"quick": 30, "standard": 500, "paper": 3750}[size],
             seeds=seeds,
-            grids=grids(rates, 5, small=quick, gammas=GAMMAS if paper else [0.9, 0.1]),
-            evaluate_every={"quick": 30, "standard": 100, "paper": 250}[size],
+            grids=grids(rates, 5, small=not paper, gammas=[0.1] if quick else [0.9, 0.1]),
+            evaluate_every={"quick": 10, "standard": 100, "paper": 250}[size],
             problem_options={"split": "validation", **slim},
             delay_options={"workers": 5, "slow_share": 0.5, "exact": False},
         )
@@ -85,10 +85,10 @@ def preset(name: str, size: str = "standard") -> Sweep:
         f"{name}-{size}",
         "mnist",
         "data-dependent",
-        steps=400 if quick else 3750,
+        steps=2000 if quick else 3750,
         seeds=seeds,
         grids=grids(rates, 7, small=quick),
-        evaluate_every=200 if quick else 250,
+        evaluate_every=250,
         problem_options={"split": "validation", **slim},
         delay_options={"workers": 7, "slow_share": 0.1, "exact": False},
     )
@@ -96,5 +96,11 @@ def preset(name: str, size: str = "standard") -> Sweep:
         return replace(common, grids=(Grid("async-sgd", {"lr": [0.005]}),))
     if name == "lr-sensitivity":
         rates = SENSITIVITY_RATES if size == "standard" else rates
-        return replace(common, seeds=(0, 1, 2), grids=grids(rates, 7, small=True), problem_options=slim)
+        return replace(
+            common,
+            seeds=(0, 1, 2),
+            grids=grids(rates, 7, small=True),
+            problem_options=slim,
+            evaluate_every=common.steps // 2,  # what counts is how a run ends
+        )
     return common

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import itertools
 import json
 import tomllib
@@ -73,7 +74,9 @@ class RunSpec:
     @property
     def key(self) -> str:
         """Its address in the store: a fingerprint of what it says."""
-        text = json.dumps({"format": FORMAT, **self.as_dict()}, sort_keys=True, allow_nan=False)
+        said = self.as_dict()
+        said["options"] = {name: _number(value) for name, value in said["options"].items()}
+        text = json.dumps({"format": FORMAT, **said}, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def check(self) -> None:
@@ -84,11 +87,13 @@ class RunSpec:
         whole_number("steps", self.steps, least=1)
         whole_number("seed", self.seed)
         whole_number("evaluate_every", self.evaluate_every, least=1)
-        try:
-            METHODS[self.method]([torch.nn.Parameter(torch.zeros(1))], **self.options)
-            self.make_trace(steps=1)
-        except TypeError as error:
-            raise ValueError(f"{self.method} on {self.delays} delays cannot be made: {error}") from None
+        if "data_dir" in self.problem_options:
+            raise ValueError("Where data lies does not belong into a run: use --data-dir, or set LATECOMER_DATA")
+        _fitting(self.problem, problems.PROBLEMS[self.problem], self.problem_options)
+        _fitting(self.method, METHODS[self.method].optimizer, self.options, given=("params", "self"))
+        _fitting(f"{self.delays} delays", DELAYS[self.delays], self.delay_options)
+        METHODS[self.method]([torch.nn.Parameter(torch.zeros(1))], **self.options)
+        self.make_trace(steps=1)
 
     def make_problem(self) -> Problem:
         """Make the problem."""
@@ -228,9 +233,28 @@ class Sweep:
         except UnicodeDecodeError:
             raise ValueError(f"{path} is no text file") from None
         except OSError as error:
-            raise ValueError(f"Cannot read {path}: {error.strerror}") from None
+            hint = "" if path.suffix else "; it is no preset either"
+            raise ValueError(f"Cannot read {path}: {error.strerror}{hint}") from None
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
+
+
+def _number(value: Any) -> Any:
+    """One is one, with or without a decimal point."""
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _fitting(what: str, make: Any, options: Mapping[str, Any], given: tuple[str, ...] = ("self",)) -> None:
+    """Refuse options that something does not have, and name those it has."""
+    has = {name: p for name, p in inspect.signature(make).parameters.items() if name not in given}
+    if any(p.kind is p.VAR_KEYWORD for p in has.values()):
+        return
+    unknown = sorted(options.keys() - has.keys())
+    missing = [name for name, p in has.items() if p.default is p.empty and name not in options]
+    if unknown:
+        raise ValueError(f"{what} has no option {unknown[0]!r} (it has {', '.join(has)})")
+    if missing:
+        raise ValueError(f"{what} needs a value for {missing[0]!r}")
 
 
 def _known(what: str, name: str, table: Mapping[str, Any]) -> None:

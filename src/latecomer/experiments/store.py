@@ -6,6 +6,7 @@ read. How long a run took is in ``timing.json``, apart, so that the rest is the 
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -54,14 +55,14 @@ class Store:
         place.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f"{_PART}{os.getpid()}-", dir=place.parent))
         try:
-            history.write_parquet(temporary / "history.parquet")
+            written = io.BytesIO()  # polars has errors of its own for a disk that is full
+            history.write_parquet(written)
+            _flushed(temporary / "history.parquet", written.getvalue())
             final = {k: _finite(v) for k, v in history.row(-1, named=True).items() if k != "time"}
             record = {"key": spec.key, "spec": spec.as_dict(), "outcome": outcome, "final": final}
             (temporary / "timing.json").write_text(json.dumps({"seconds": seconds}))
-            with (temporary / "run.json").open("w") as file:  # the last: a folder with it is whole
-                json.dump(record, file, sort_keys=True, indent=1, allow_nan=False)
-                file.flush()
-                os.fsync(file.fileno())
+            text = json.dumps(record, sort_keys=True, indent=1, allow_nan=False)
+            _flushed(temporary / "run.json", text.encode())  # the last: a folder with it is whole
             temporary.chmod(0o755)
             try:
                 temporary.rename(place)
@@ -81,7 +82,8 @@ class Store:
 
     def keys(self) -> list[str]:
         """Return the keys of all runs, in order."""
-        return sorted(path.parent.name for path in self.folder.glob("??/*/run.json"))
+        places = (path.parent for path in self.folder.glob("??/*/run.json"))
+        return sorted(place.name for place in places if not place.name.startswith(_PART))
 
     def record(self, key: str) -> dict[str, Any]:
         """Return what is known of a run; a broken entry gets a sentence."""
@@ -115,13 +117,22 @@ class Store:
         for key in self.keys() if keys is None else sorted(keys):
             record = self.record(key)
             spec = record["spec"]
-            plain = {name: spec[name] for name in ("problem", "method", "delays", "steps", "seed")}
+            plain = {name: spec[name] for name in ("problem", "method", "delays", "steps", "seed", "evaluate_every")}
             options = dict(sorted(spec["options"].items()))
-            yield {"key": key, **plain, **options, **record["outcome"], **record["final"]}
+            around = {f"problem.{name}": value for name, value in sorted(spec["problem_options"].items())}
+            around |= {f"delays.{name}": value for name, value in sorted(spec["delay_options"].items())}
+            yield {"key": key, **plain, **options, **around, **record["outcome"], **record["final"]}
 
     def table(self, keys: list[str] | None = None) -> pl.DataFrame:
         """Return one row a run, sorted by key: the same table whenever and in whatever order they were made."""
         return pl.DataFrame(list(self.rows(keys)), infer_schema_length=None)
+
+
+def _flushed(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _finite(value: Any) -> Any:

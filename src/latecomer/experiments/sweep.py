@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from ..simulation import simulate
 from .spec import RunSpec, Sweep
 from .store import Store
 
-__all__ = ["Done", "estimate_seconds", "missing", "run_one", "run_sweep"]
+__all__ = ["Done", "estimate_seconds", "missing", "problem_of", "run_one", "run_sweep"]
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,20 @@ class Done:
     diverged_at: int | None
 
 
+def problem_of(run: RunSpec) -> Problem:
+    """Return the problem of a run; the same one is made once a process.
+
+    Examples:
+        >>> problem_of(RunSpec("quadratic", "momentum", "uniform", 20)).name
+        'quadratic'
+    """
+    return _problem(run.problem, json.dumps(dict(run.problem_options), sort_keys=True))
+
+
 @lru_cache(maxsize=2)
-def _problem(name: str, options: tuple[tuple[str, Any], ...]) -> Problem:
+def _problem(name: str, options: str) -> Problem:
     """Make a problem once a process: the data is read once."""
-    return RunSpec(name, "", "", 1, problem_options=dict(options)).make_problem()
+    return RunSpec(name, "", "", 1, problem_options=json.loads(options)).make_problem()
 
 
 def run_one(spec: dict[str, Any], folder: str) -> Done:
@@ -54,7 +65,7 @@ def run_one(spec: dict[str, Any], folder: str) -> Done:
     torch.set_num_threads(1)
     run, store = RunSpec(**spec), Store(Path(folder))
     start = time.process_time()
-    problem = _problem(run.problem, tuple(sorted(run.problem_options.items())))
+    problem = problem_of(run)
     result = simulate(
         problem, run.method, run.make_trace(), seed=run.seed, evaluate_every=run.evaluate_every, **run.options
     )
@@ -112,7 +123,7 @@ def estimate_seconds(runs: Sequence[RunSpec], updates: int = 20) -> float:
     total = 0.0
     for run in runs:
         if run.method not in cost:
-            problem = _problem(run.problem, tuple(sorted(run.problem_options.items())))
+            problem = problem_of(run)
             short = replace(run, steps=updates)
             start = time.process_time()
             simulate(problem, run.method, short.make_trace(), evaluate_every=updates, **run.options)

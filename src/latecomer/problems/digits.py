@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from .images import Images
+from .images import Images, Labelled
 from .networks import cnn, mlp, seeded
 
 __all__ = ["Digits"]
@@ -23,9 +23,6 @@ def _load() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     data = load_digits()
     images = ((data.images - 4.88) / 6.02).astype(np.float32)[:, None]  # mean and deviation of the pixels
     return images, data.target.astype(np.int64)
-
-
-Labelled = tuple[NDArray[np.float32], NDArray[np.int64]]
 
 
 def digit_images() -> tuple[Labelled, Labelled]:

@@ -16,6 +16,9 @@ from .base import Problem, scores
 
 __all__ = ["Images"]
 
+Labelled = tuple[NDArray[Any], NDArray[np.int64]]
+"""Images and their labels."""
+
 _AT_ONCE = 250  # images evaluated at a time: with more the activations leave the cache
 
 
@@ -43,8 +46,8 @@ class Images(Problem):
 
     def __init__(
         self,
-        train: tuple[NDArray[Any], NDArray[np.int64]],
-        test: tuple[NDArray[Any], NDArray[np.int64]],
+        train: Labelled,
+        test: Labelled,
         slow_classes: Iterable[int],
         batch_size: int,
         mean: tuple[float, ...] = (0.0,),
@@ -67,6 +70,10 @@ class Images(Problem):
         """Return which training images a batch consists of."""
         pool = self._pools[group]
         return torch.from_numpy(pool[picks(sample, self.batch_size, len(pool))])
+
+    def labels(self, sample: int, group: int) -> Tensor:
+        """Return the labels of a batch, without its images."""
+        return self._labels[self.picked(sample, group)]
 
     def normalised(self, images: Tensor) -> Tensor:
         """Return images as a network sees them."""
@@ -96,9 +103,7 @@ class Images(Problem):
         return scores(self._test_labels, guesses, self.classes, set(self.slow_classes))
 
 
-def held_out(
-    arrays: dict[str, NDArray[Any]], split: str, validation: int
-) -> tuple[tuple[NDArray[Any], NDArray[np.int64]], tuple[NDArray[Any], NDArray[np.int64]]]:
+def held_out(arrays: dict[str, NDArray[Any]], split: str, validation: int) -> tuple[Labelled, Labelled]:
     """Split a dataset: the last ``validation`` training images are never trained on; choices are made on them.
 
     Examples:

@@ -1,7 +1,8 @@
-"""Softmax regression on the digits: convex and smooth, with constants and a minimum that can be computed."""
+"""Softmax regression on digits or MNIST: convex and smooth, with constants and a minimum that can be computed."""
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from typing import Any
 
@@ -9,16 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..optim.checks import POSITIVE
+from ..data import load
+from ..optim.checks import POSITIVE, whole_number
 from .digits import digit_images
-from .images import Images
+from .images import Images, Labelled
 from .networks import seeded
 
 __all__ = ["Logistic"]
 
 
 class Logistic(Images):
-    """Cross-entropy of a linear model on scikit-learn's digits, over the ball of a given radius around zero.
+    """Cross-entropy of a linear model on images of digits, over the ball of a given radius around zero.
 
     The objective is the mean over the training images with the classes' own shares: a batch is slow with probability
     0.1, and the fast and the slow images are equally likely within their groups.
@@ -27,6 +29,9 @@ class Logistic(Images):
         slow_class: The class whose images are slow.
         batch_size: Images a batch.
         radius: Radius of the ball that methods with a projection stay in.
+        data: ``"digits"``, scikit-learn's, or ``"mnist"``, which `latecomer data get mnist` fetches.
+        images: How many of MNIST's training images to learn from: the minimum is computed over all of them.
+        data_dir: Where MNIST is, if not where `latecomer data get` puts it.
 
     Examples:
         >>> problem = Logistic(radius=4.0)
@@ -36,18 +41,34 @@ class Logistic(Images):
 
     name = "logistic"
 
-    def __init__(self, slow_class: int = 9, batch_size: int = 16, radius: float = 4.0) -> None:
-        super().__init__(*digit_images(), (slow_class,), batch_size)
+    def __init__(
+        self,
+        slow_class: int = 9,
+        batch_size: int = 16,
+        radius: float = 4.0,
+        data: str = "digits",
+        images: int = 2000,
+        data_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.data, self.images = data, whole_number("images", images, least=100, most=60_000)
+        if data == "digits":
+            super().__init__(*digit_images(), (slow_class,), batch_size)
+        elif data == "mnist":
+            super().__init__(*_mnist(self.images, data_dir), (slow_class,), batch_size, mean=(0.1307,), std=(0.3081,))
+        else:
+            raise ValueError(f"Invalid data value: {data!r} (expected 'digits' or 'mnist')")
         self.radius = POSITIVE.check("radius", radius)
-        images = self._images.flatten(1).double()
-        self._features = torch.cat([images, torch.ones(len(images), 1, dtype=torch.float64)], dim=1)
-        weight = np.zeros(len(images))
+        self._features = _features(self.normalised(self._images))
+        weight = np.zeros(len(self._features))
         for share, pool in zip(self.shares, self._pools, strict=True):
             weight[pool] = share / len(pool)
         self._weights = torch.from_numpy(weight)
 
     def __repr__(self) -> str:
-        return f"Logistic(slow_class={self.slow_classes[0]}, batch_size={self.batch_size}, radius={self.radius:g})"
+        where = f", data='mnist', images={self.images}" if self.data == "mnist" else ""
+        return (
+            f"Logistic(slow_class={self.slow_classes[0]}, batch_size={self.batch_size}, radius={self.radius:g}{where})"
+        )
 
     @property
     def diameter(self) -> float:
@@ -62,7 +83,7 @@ class Logistic(Images):
 
     def model(self, seed: int) -> nn.Module:
         """Return the linear model at zero; the seed changes nothing."""
-        return seeded(_Linear, seed)
+        return seeded(lambda: _Linear(self._features.shape[1]), seed)
 
     def batch(self, sample: int, group: int) -> tuple[Tensor, Tensor]:
         """Return features and labels of one batch."""
@@ -88,21 +109,30 @@ class Logistic(Images):
 
     @cached_property
     def minimiser(self) -> Tensor:
-        """Where the objective is smallest in the ball, by accelerated projected gradient steps."""
+        """Where the objective is smallest in the ball, by accelerated projected gradient steps.
+
+        They end when the linear bound says that no point of the ball is lower by more than 1e-7.
+        """
         x = torch.zeros(10 * self._features.shape[1], dtype=torch.float64)
         y, momentum, g = x.clone(), 1.0, torch.empty_like(x)
-        for _ in range(20_000):
+        for step_number in range(20_000):
             self.expected_gradient(y, g)
             after = y - g / self.L
             after *= min(1.0, self.radius / float(after.norm()))
             step = after - x
-            if float(step.norm()) < 1e-10:
-                break
             if float(torch.dot(y - after, step)) > 0:  # overshot: start the acceleration again
                 momentum = 1.0
             following = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
             y, x, momentum = after + (momentum - 1) / following * step, after, following
+            if step_number % 10 == 9 and self._gap(x) <= 1e-7:
+                break
         return x
+
+    def _gap(self, x: Tensor) -> float:
+        """By how much the objective could be lower elsewhere in the ball, at most: it is convex."""
+        g = torch.empty_like(x)
+        self.expected_gradient(x, g)
+        return float(torch.dot(g, x) + self.radius * g.norm())
 
     @cached_property
     def minimum(self) -> float:
@@ -116,6 +146,10 @@ class Logistic(Images):
         self.expected_gradient(self.minimiser, g)
         return float(g.norm())
 
+    @cached_property
+    def _test_features(self) -> Tensor:
+        return _features(self.normalised(self._test_images))
+
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Return the mean cross-entropy of a batch."""
         features, labels = batch
@@ -125,15 +159,26 @@ class Logistic(Images):
         """Return the objective, its excess over the minimum in the ball, and test scores."""
         weight: Tensor = model.weight  # type: ignore[assignment]
         value = self.objective(weight.flatten())
-        images = self._test_images.flatten(1).double()
-        guesses = (images @ weight[:, :-1].T + weight[:, -1]).argmax(1).numpy()
+        guesses = (self._test_features @ weight.T).argmax(1).numpy()
         return {"loss": value, "excess": value - self.minimum, **self.test_scores(guesses)}
 
 
 class _Linear(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, features: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(10, 65, dtype=torch.float64))
+        self.weight = nn.Parameter(torch.zeros(10, features, dtype=torch.float64))
+
+
+def _features(images: Tensor) -> Tensor:
+    """Pixels, and a one for the bias."""
+    flat = images.flatten(1).double()
+    return torch.cat([flat, torch.ones(len(flat), 1, dtype=torch.float64)], dim=1)
+
+
+def _mnist(images: int, data_dir: str | os.PathLike[str] | None) -> tuple[Labelled, Labelled]:
+    arrays = load("mnist", None if data_dir is None else str(data_dir))
+    train = arrays["train_images"][:images, None], arrays["train_labels"][:images]
+    return train, (arrays["test_images"][:, None], arrays["test_labels"])
 
 
 def _write_gradient(x: Tensor, features: Tensor, labels: Tensor, weights: Tensor, out: Tensor) -> None:

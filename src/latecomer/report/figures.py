@@ -14,7 +14,7 @@ from ..demo import BETA, METHOD_OPTIONS, WORKERS, Result
 from ..optim import METHODS
 from ..trace import Trace
 
-__all__ = ["blank", "curves", "delays", "influence_curves", "say", "slow_and_fast", "svg", "timeline"]
+__all__ = ["blank", "curves", "delays", "influence_curves", "say", "slow_and_fast", "svg", "tidy", "timeline"]
 
 FAST, SLOW, INK, GREY = "#2f6f8f", "#c1502e", "#222222", "#8a8a8a"
 # Distinct in hue and in dash, so that curves on top of each other can be told apart, also in print.
@@ -48,11 +48,16 @@ def blank(width: float, height: float, title: str) -> tuple[Figure, Axes]:
     """Return a figure with one pair of axes in the house style."""
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots()
+    tidy(axes, title)
+    return figure, axes
+
+
+def tidy(axes: Axes, title: str) -> None:
+    """Put axes into the house style."""
     axes.set_title(title, fontsize=11, loc="left", color=INK)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     axes.set_axisbelow(True)
-    return figure, axes
 
 
 def timeline(trace: Trace, arrivals: int = 46) -> str:

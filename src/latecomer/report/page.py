@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
@@ -14,7 +14,14 @@ from ..trace import Trace
 from . import figures
 from .tables import rows
 
-__all__ = ["write_demo"]
+__all__ = ["render", "write_demo"]
+
+
+def render(template: str, **values: Any) -> str:
+    """Fill in a template of this package; a value that is missing is an error."""
+    loader = jinja2.PackageLoader("latecomer.report")
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, loader=loader)
+    return environment.get_template(template).render(**values)
 
 
 def write_demo(results: Sequence[Result], trace: Trace, out: Path, command: str) -> Path:
@@ -36,10 +43,9 @@ def write_demo(results: Sequence[Result], trace: Trace, out: Path, command: str)
     }
     for name, text in drawn.items():
         (out / f"{name.replace('_', '-')}.svg").write_text(text, encoding="utf-8")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    template = environment.from_string((files(__package__) / "templates" / "demo.html").read_text(encoding="utf-8"))
     slow = trace.group == 1
-    text = template.render(
+    text = render(
+        "demo.html",
         **{name: Markup(text) for name, text in drawn.items()},
         rows=rows(results),
         workers=trace.header.workers,

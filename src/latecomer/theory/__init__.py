@@ -1,9 +1,10 @@
 """Bounds, parameter choices, estimates of constants, diagnostics along a run, and what does not hold."""
 
+from ..intervals import Interval
 from .advice import advise
 from .counter_example import CounterExample
 from .diagnostics import Gradients, diagnose
-from .estimates import Constants, Interval, estimate
+from .estimates import Constants, estimate
 from .theorem1 import (
     CatchUp,
     NonConvex,

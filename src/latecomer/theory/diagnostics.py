@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..flat import FlatModule
+from ..job import Contributor
 from ..optim.checks import whole_number
 from ..problems.base import Problem
 from ..seeds import sample_seeds
@@ -42,6 +43,7 @@ class Gradients:
     ) -> None:
         self.problem = problem
         self.flat = FlatModule(problem.model(seed))
+        self._contribute = Contributor(problem, self.flat, points=1)
         self.start = self.flat.x.detach().clone()
         given = tuple(shares or problem.shares or (1.0 / problem.groups,) * problem.groups)
         if len(given) != problem.groups or abs(sum(given) - 1.0) > 1e-9 or min(given) < 0:
@@ -53,10 +55,7 @@ class Gradients:
     def of(self, x: Tensor, sample: int, group: int) -> Tensor:
         """Return the gradient of one sample at ``x``."""
         out = torch.empty_like(self.start)
-        batch = self.problem.batch(sample, group)
-        torch.default_generator.manual_seed(sample >> 1)
-        if not self.problem.gradient(x, batch, out):
-            self.flat.gradient(x, lambda module: self.problem.loss(module, batch), out)
+        self._contribute([x], out, number=0, sample=sample, group=group, version=1)
         return out
 
     def expected(self, x: Tensor) -> Tensor:

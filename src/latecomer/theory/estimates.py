@@ -10,24 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..intervals import Interval
 from ..optim.checks import POSITIVE, whole_number
 from ..problems.base import Problem
 from ..seeds import sample_seeds, stream
 from .diagnostics import Gradients
 
-__all__ = ["Constants", "Interval", "estimate"]
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A number, and between what and what it lies with 95 % confidence."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
+__all__ = ["Constants", "estimate"]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ..delays import DelayModel, Uniform
+from ..intervals import Interval
 from ..optim.projection import Ball
 from ..problems import Logistic, Quadratic
 from ..simulation import simulate
@@ -26,17 +27,13 @@ DIMENSIONS = 10
 
 
 @dataclass(frozen=True)
-class Slope:
+class Slope(Interval):
     """A power law fitted to measurements, with its 95 % interval.
 
     Examples:
         >>> str(Slope(-0.5, -0.6, -0.4))
         '-0.50 (-0.60 to -0.40)'
     """
-
-    value: float
-    low: float
-    high: float
 
     def __str__(self) -> str:
         return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"

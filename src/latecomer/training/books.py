@@ -162,7 +162,9 @@ class Books:
     def redo(self, entry: Entry, compute: Contributor) -> Outcome | None:
         """Do an entry of the journal again; an arrival's contribution is computed anew, to the same bits."""
         if entry.kind == b"I":
-            self.issue(entry.seat, entry.at)
+            number = self.issue(entry.seat, entry.at).number
+            if number != entry.number:
+                raise ValueError(f"The journal does not fit its checkpoint: ticket {entry.number} is not next")
             return None
         ticket = self.server.find(entry.number)
         if ticket is None:

@@ -58,8 +58,13 @@ class Checkpoints:
         data = save(tensors)
         path = self.folder / f"arrival-{arrivals:09d}.json"
         digests = {"state": _digest(text.encode()), "tensors": _digest(data)}
-        _write(path.with_suffix(".safetensors"), data)
-        _write(path, json.dumps({"format": _FORMAT, "sha256": digests, "state": text}).encode())
+        try:
+            _write(path.with_suffix(".safetensors"), data)
+            _write(path, json.dumps({"format": _FORMAT, "sha256": digests, "state": text}).encode())
+        except OSError:
+            if not path.exists():  # tensors alone are no checkpoint, and take room
+                path.with_suffix(".safetensors").unlink(missing_ok=True)
+            raise
         for old in self.paths()[: -self.keep]:
             old.unlink(missing_ok=True)  # without it the tensors are no checkpoint any more
             old.with_suffix(".safetensors").unlink(missing_ok=True)

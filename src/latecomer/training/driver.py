@@ -17,7 +17,7 @@ from ..policy import Ticket
 from ..server import Outcome, Server
 from .books import Books
 from .callbacks import Callback
-from .evaluation import Evaluation
+from .evaluation import IMPORTABLE, Evaluation
 from .journal import Entry
 
 __all__ = ["Driver"]
@@ -69,11 +69,13 @@ class Driver:
         self.history.told = self._tell
         self._tried: dict[int, int] = {}
         self._up: set[int] = set()
+        self._killed: set[int] = set()
         self._idle: set[int] = set()
         self._since: dict[int, float] = {}  # seat -> when it got its job
         self._unborn = 0
         self._news: deque[Event] = deque()
         self._stopped = False
+        self.interrupted: Sequence[int] = ()
         self._begin(0.0)
 
     @property
@@ -94,6 +96,15 @@ class Driver:
     def _tell(self, row: dict[str, Any]) -> None:
         for callback in self.callbacks:
             callback.evaluated(self, row)
+
+    def kill(self, seat: int) -> bool:
+        """Kill the worker in a seat, for tests; False if there is none that is up."""
+        if seat not in self._up:
+            return False
+        self._up.discard(seat)
+        self._killed.add(seat)
+        self.engine.kill(seat)
+        return True
 
     def stop(self) -> None:
         """End the run after this arrival."""
@@ -124,6 +135,8 @@ class Driver:
             compute = Contributor(books.problem, FlatModule(books.problem.model(books.seed)), points)
             with one_thread():
                 for entry in entries:
+                    if self.interrupted:  # nothing is lost: the journal still has it all
+                        raise KeyboardInterrupt
                     outcome = books.redo(entry, compute)
                     if outcome is not None:
                         self.history.count(math.nan, outcome.delay)
@@ -158,6 +171,7 @@ class Driver:
             each: Called after every arrival.
         """
         before = self.server.arrivals
+        self.interrupted = self.history.interrupted = interrupted
         while not self._over() and not interrupted:
             if not self._news:
                 for event in self.engine.events(self._glance()):
@@ -268,14 +282,14 @@ class Driver:
         self.deaths += 1
         self._idle.discard(event.seat)
         self._since.pop(event.seat, None)
-        if event.seat not in self._up:
+        if event.seat not in self._up and event.seat not in self._killed:
             self._unborn += 1
-            if self._unborn >= 2 * self.workers + 1:
-                raise ValueError(
-                    f"Workers die before they are ready ({event.reason}): everything a task uses must be importable, "
-                    "and a script that calls fit needs `if __name__ == '__main__':` around the call"
-                )
+            # A signal may be bad luck; who ends by itself before anybody was ever up will do so again.
+            hopeless = self._waiting and not event.reason.startswith("killed")
+            if hopeless or self._unborn >= 2 * self.workers + 1:
+                raise ValueError(f"Workers die before they are ready ({event.reason}); {IMPORTABLE}")
         self._up.discard(event.seat)
+        self._killed.discard(event.seat)
         self.engine.restart(event.seat)
         ticket = self.server.holds(event.seat)
         if ticket is not None:

@@ -13,6 +13,11 @@ from .books import Books
 __all__ = ["Evaluation"]
 
 _SNAPSHOTS = 3
+IMPORTABLE = (
+    "everything a task uses must be importable, and a script that calls fit needs `if __name__ == '__main__':` around "
+    "the call"
+)
+"""Why workers may not come up."""
 
 
 class Evaluation:
@@ -37,6 +42,7 @@ class Evaluation:
 
     def __init__(self, books: Books, engine: Engine, seat: int, every: int, attempts: int) -> None:
         self.books, self.engine, self.seat, self.every, self.attempts = books, engine, seat, every, attempts
+        self.interrupted: Sequence[int] = ()
         wanted = getattr(books.problem, "evaluates", True)
         self.seats, self.slots = (1, _SNAPSHOTS) if wanted else (0, 0)
         self.rows: list[dict[str, Any]] = []
@@ -62,8 +68,9 @@ class Evaluation:
     def note(self, at: float, last: bool = False) -> list[Event]:
         """Begin a row if it is time for one; return what else happened if the server had to wait for a snapshot."""
         arrivals = self.books.server.arrivals
-        known = any(row["arrival"] == arrivals for row in [*self.rows, *(row for _, row in self._waiting)])
-        if known or not (arrivals % self.every == 0 or last):
+        if not (arrivals % self.every == 0 or last):
+            return []
+        if any(row["arrival"] == arrivals for row in [*self.rows, *(row for _, row in self._waiting)]):
             return []
         row: dict[str, Any] = {"update": self.books.optimizer.t, "time": at, "arrival": arrivals}
         row["train_loss"] = sum(self._losses) / len(self._losses) if self._losses else None
@@ -94,6 +101,8 @@ class Evaluation:
 
     def _wait(self) -> list[Event]:
         """Wait for an evaluation; return the events of others."""
+        if self.interrupted:
+            raise KeyboardInterrupt
         aside = []
         for event in self.engine.events(1.0):
             if event.seat == self.seat:
@@ -120,11 +129,12 @@ class Evaluation:
             warnings.warn(f"An evaluation raised: {event.reason}; its row has no metrics", stacklevel=2)
             self._complete({})
         elif isinstance(event, Died):
-            self._up = self._busy = False
+            was_up, self._up, self._busy = self._up, False, False
             self._tried += 1
-            if self._tried >= self.attempts:
+            hopeless = not self.rows and not was_up and not event.reason.startswith("killed")
+            if hopeless or self._tried >= self.attempts:
                 if not self._waiting or not any(len(row) > 5 for row in self.rows):
-                    raise ValueError(f"The evaluating worker dies again and again: {event.reason}")
+                    raise ValueError(f"The evaluating worker dies again and again ({event.reason}); {IMPORTABLE}")
                 warnings.warn(f"An evaluation killed its worker {self._tried} times; no metrics", stacklevel=2)
                 self._complete({})
             self.engine.restart(self.seat)

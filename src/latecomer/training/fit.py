@@ -119,6 +119,20 @@ def fit(
     if isinstance(model, Problem):
         if loss_fn is not None or dataset is not None:
             raise ValueError("A task or a problem brings its own loss and data: leave loss_fn and dataset out")
+        given = {
+            "batch_size": batch_size != 32,
+            "collate_fn": collate_fn is not None,
+            "sampler": sampler is not None,
+            "batch_fn": batch_fn is not None,
+            "group_fn": group_fn is not None,
+            "groups": tuple(groups) != ("all",),
+            "evaluate": evaluate is not None,
+            "clip_norm": clip_norm is not None,
+            "clip_value": clip_value is not None,
+        }
+        if any(given.values()):
+            name = next(name for name, is_given in given.items() if is_given)
+            raise ValueError(f"{name} belongs to the task or problem itself: give it there, not to fit")
         problem = model
     else:
         if loss_fn is None:
@@ -195,7 +209,9 @@ def _run(driver: Driver, saver: Saver | None, path: Path | None, about: Mapping[
         else:
             stack.callback(saver.close)
             state, entries = saver.restore()
+            driver.interrupted = interrupted
             driver.start(state, entries)
+            saver.begin(len(entries))
             if state is None or entries:
                 saver.save(server.arrivals, driver.state_dict())
         begun = driver.now  # the clock starts with the first worker that is ready
@@ -209,11 +225,11 @@ def _run(driver: Driver, saver: Saver | None, path: Path | None, about: Mapping[
         finally:
             if saver is not None and server.arrivals % saver.every:
                 saver.save(server.arrivals, driver.state_dict())
-            trace = server.trace("recorded by fit")
-            if path is not None:
-                _record(trace, path, books, about)
+            if path is not None and server.arrivals:
+                _record(server.trace("recorded by fit"), path, books, about)
         if interrupted:
             raise KeyboardInterrupt
+        trace = server.trace("recorded by fit")
         samples = {row: int(s) for row, s in zip(trace.columns["ticket"], trace.columns["sample"], strict=True)}
         result = Result(
             method=books.method,

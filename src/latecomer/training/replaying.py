@@ -84,7 +84,7 @@ def replay(
         raise ValueError(f"There is no {path.with_suffix('.safetensors').name} beside {path}: say which method to use")
     same = name == recorded and not options
     seed = int(about.get("seed", trace.header.seed))
-    given = {**about.get("options", {}), **options}
+    given = dict(about.get("options", {}))
     if name != recorded:
         import inspect
 
@@ -94,6 +94,7 @@ def replay(
             raise ValueError(f"Unknown method {name!r} (expected one of {', '.join(METHODS)})")
         known = inspect.signature(METHODS[name].optimizer.__init__).parameters
         given = {key: value for key, value in given.items() if key in known}
+    given |= options
     scheduler = None
     if isinstance(problem, Task):
         problem.seed, scheduler = trace.header.seed, problem.scheduler

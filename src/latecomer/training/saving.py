@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -39,6 +40,7 @@ class Saver:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     saver = Saver(folder, every=10, keep=2, run={"method": "momentum"})
+        ...     saver.begin()
         ...     saver.save(0, {"x": 1})
         ...     saver.close()
         ...     later = Saver(folder, every=10, keep=2, run={"method": "momentum"})
@@ -55,14 +57,21 @@ class Saver:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.checkpoints, self.journal = Checkpoints(self.folder, keep), Journal(self.folder / "journal")
         self._run = json.loads(json.dumps(dict(run), default=repr))
+        self._found = 0  # entries of the journal that the checkpoint has in it
+        self._lock = FileLock(self.folder / ".lock")
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise ValueError(f"{self.folder} is in use by another run: choose another folder, or wait for it") from None
+        for left in self.folder.glob("*.part*"):  # of a process that was killed: we hold the lock
+            left.unlink(missing_ok=True)
         self._thread: threading.Thread | None = None
-        self._trouble: OSError | None = None
+        self._trouble: Exception | None = None
 
     def restore(self) -> tuple[dict[str, Any] | None, list[Any]]:
         """Return the newest state there is and what happened after it, or None and nothing."""
         state = self.checkpoints.newest()
         if state is None:
-            self.journal.open(0)
             return None, []
         if state["run"] != self._run:
             differs = sorted(key for key in {*state["run"], *self._run} if state["run"].get(key) != self._run.get(key))
@@ -70,9 +79,12 @@ class Saver:
                 f"{self.folder} has checkpoints of another run ({', '.join(differs)} differ): choose another "
                 "folder, or remove it"
             )
-        entries = self.journal.read(state["entries"])
-        self.journal.open(state["entries"] + len(entries))
-        return state["state"], entries
+        self._found = state["entries"]
+        return state["state"], self.journal.read(self._found)
+
+    def begin(self, entries: int = 0) -> None:
+        """Go on writing the journal after so many entries that have been done again; they stand in it already."""
+        self.journal.open(self._found + entries)
 
     def save(self, arrivals: int, state: dict[str, Any]) -> None:
         """Write a checkpoint in a thread; wait for the one before if it is not done."""
@@ -84,8 +96,8 @@ class Saver:
     def _write(self, arrivals: int, whole: dict[str, Any]) -> None:
         try:
             self.checkpoints.write(arrivals, whole)
-        except OSError as error:
-            self._trouble = error
+        except Exception as error:
+            self._trouble = error  # told by whoever waits: nobody hears what a thread raises
 
     def wait(self) -> None:
         """Wait for the thread; say what went wrong in it."""
@@ -94,6 +106,8 @@ class Saver:
             self._thread = None
         if self._trouble is not None:
             error, self._trouble = self._trouble, None
+            if not isinstance(error, OSError):
+                raise error
             warnings.warn(
                 f"A checkpoint could not be written to {self.folder} ({error.strerror}): training goes on, the "
                 "checkpoints before it are intact",
@@ -104,6 +118,7 @@ class Saver:
         """Wait, and stop writing."""
         self.wait()
         self.journal.close()
+        self._lock.release()
 
 
 def digest(x: Tensor) -> str:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import copy
-import random
-from collections.abc import Callable, Iterator, Sequence, Sized
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence, Sized
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset, default_collate
 
+from ..generators import seeded
 from ..optim.checks import POSITIVE, whole_number
 from ..problems.base import Problem
 from ..seeds import picks, stream
@@ -44,6 +41,7 @@ class Task(Problem):
         name: For people.
 
     Examples:
+        >>> import torch
         >>> data = torch.utils.data.TensorDataset(torch.arange(6.0).view(6, 1), torch.zeros(6, 1))
         >>> task = Task(nn.Linear(1, 1), nn.functional.mse_loss, data, batch_size=3)
         >>> sorted(task.batch_of(0, 7, 0)[0].flatten().tolist() + task.batch_of(1, 8, 0)[0].flatten().tolist())
@@ -115,7 +113,11 @@ class Task(Problem):
 
     def model(self, seed: int) -> nn.Module:
         """Return a copy of the model as it was handed over."""
-        made = copy.deepcopy(self._model) if isinstance(self._model, nn.Module) else self._model()
+        if isinstance(self._model, nn.Module):
+            made = copy.deepcopy(self._model)
+        else:  # in every process the same one, with what is frozen in it
+            with seeded(seed):
+                made = self._model()
         if not isinstance(made, nn.Module):
             raise TypeError(f"Invalid model: the function returned a {type(made).__name__}, not a torch.nn.Module")
         return made
@@ -130,7 +132,7 @@ class Task(Problem):
         return drawn[1] if drawn is not None and drawn[0] == number else self._draw(number, sample)
 
     def _draw(self, number: int, sample: int) -> Any:
-        with _seeded(sample):
+        with seeded(sample):
             if self._batch_fn is not None:
                 return self._batch_fn(sample)
             return self._collate([self._dataset[i] for i in self._indices(number, sample)])
@@ -150,7 +152,7 @@ class Task(Problem):
 
     def _batches(self, epoch: int) -> list[list[int]]:
         """Go through the sampler once, as a data loader does."""
-        with _seeded(int(stream(self.seed, "epoch", epoch).integers(2**63))):
+        with seeded(int(stream(self.seed, "epoch", epoch).integers(2**63))):
             order = list(self._sampler)
         if order and isinstance(order[0], (list, tuple)):
             return [list(batch) for batch in order]
@@ -207,18 +209,3 @@ class Task(Problem):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_epochs": {}, "_drawn": None, "scheduler": None}
-
-
-@contextmanager
-def _seeded(sample: int) -> Iterator[None]:
-    """Seed every generator that a dataset or a sampler may use, and put them back afterwards."""
-    before = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    random.seed(sample)
-    np.random.seed(sample % 2**32)
-    torch.default_generator.manual_seed(sample >> 1)
-    try:
-        yield
-    finally:
-        random.setstate(before[0])
-        np.random.set_state(before[1])
-        torch.set_rng_state(before[2])

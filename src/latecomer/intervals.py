@@ -1,0 +1,61 @@
+"""A number with the interval it lies in, and how to get one from a handful of measurements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Interval", "mean"]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A number, and between what and what it lies with 95 % confidence.
+
+    Examples:
+        >>> str(Interval(1.0, 0.5, 1.5)), Interval(1.0, 0.5, 1.5).half
+        ('1 (0.5 to 1.5)', 0.5)
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
+
+    @property
+    def half(self) -> float:
+        """Half of its width."""
+        return (self.high - self.low) / 2
+
+
+def mean(values: Sequence[float] | NDArray[np.float64], comparisons: int = 1) -> Interval:
+    """Return the mean of independent measurements with Student's interval; one measurement tells nothing of its spread.
+
+    Args:
+        values: The measurements.
+        comparisons: Out of how many the one that is looked at was picked: the interval is widened so that all of them
+            together hold with 95 % confidence (Bonferroni).
+
+    Examples:
+        >>> str(mean([1.0, 2.0, 3.0]))
+        '2 (-0.4841 to 4.484)'
+        >>> mean([1.0]).high
+        inf
+    """
+    from scipy import stats  # type: ignore[import-untyped,unused-ignore]
+
+    if not len(values):
+        raise ValueError("The mean of no measurements is asked for")
+    found = np.asarray(values, dtype=float)
+    if len(found) == 1:
+        return Interval(float(found[0]), -math.inf, math.inf)
+    half = (
+        float(stats.t.ppf(1 - 0.025 / comparisons, len(found) - 1)) * float(found.std(ddof=1)) / math.sqrt(len(found))
+    )
+    return Interval(float(found.mean()), float(found.mean()) - half, float(found.mean()) + half)
