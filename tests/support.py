@@ -37,6 +37,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "clipped-catch-up": {"lr": 0.1, "beta": 0.3, "clip": 1.1, "clip_rate": 0.3},
     "catch-up-debt": {"lr": 0.1, "beta": 0.3, "rho": 0.2},
     "ordered-filled": {"lr": 0.1, "beta": 0.3, "fill_rate": 0.2},
+    "clipped-ordered-filled": {"lr": 0.1, "beta": 0.3, "fill_rate": 0.2, "clip": 1.1, "clip_rate": 0.3},
     "ordered-adamw": {"lr": 0.1, "beta": 0.3, "beta2": 0.2, "eps": 0.1, "weight_decay": 0.0},
     "ordered-adamw-catch-up": {"lr": 0.1, "beta": 0.3, "beta2": 0.2, "eps": 0.1, "weight_decay": 0.0},
 }

@@ -3,11 +3,34 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
 
-from latecomer.research import Score, TwoCentres, applied_influence, front, measure, stability
+import latecomer.research
+from latecomer.cli import main
+from latecomer.experiments import Sweep
+from latecomer.optim.clipping import next_scale
+from latecomer.problems import TwoCentres
+from latecomer.research import (
+    CANDIDATES,
+    LEADERS,
+    SHORTLIST,
+    SIZES,
+    Score,
+    Size,
+    applied_influence,
+    front,
+    hard,
+    measure,
+    plan,
+    plans,
+    stability,
+)
+from latecomer.research.candidates import find
 
 
 def row(method: str, lr: float, seed: int, f1: float | None, **more: Any) -> dict[str, Any]:
@@ -66,3 +89,64 @@ def test_heavy_tails_are_the_slow_groups_alone() -> None:
             largest[group] = max(largest[group], float(found.abs().max()))
     assert largest[0] == largest[1]
     assert max(float(tailed.batch(sample, 1)[1].abs().max()) for sample in range(300)) > 4 * largest[0]
+
+
+def test_every_size_has_runs_that_can_be_made() -> None:
+    for size in SIZES:
+        for sweep in plan(size):
+            assert Sweep.from_toml(sweep.to_toml()).runs() == sweep.runs()
+
+
+def test_every_candidate_is_found_again_by_its_options() -> None:
+    for each in CANDIDATES.values():
+        assert find(each.method, {"lr": 0.1, **each.options}) is each
+    assert set(SHORTLIST) <= CANDIDATES.keys()
+    assert set(LEADERS) <= CANDIDATES.keys()
+
+
+def test_a_group_of_share_q_is_not_clipped_for_long_if_c_is_at_least_one_over_q() -> None:
+    """The scale's fixed point: below 1/q a rare group with large gradients stays clipped, from there on it does not."""
+    slow = np.random.default_rng(0).random(20_000) < 0.2
+    for c, stays in ((2.0, True), (4.0, True), (6.0, False)):
+        scale, cut = 1.0, []
+        for is_slow in slow:
+            norm = 1000.0 if is_slow else 1.0
+            cut.append(is_slow and norm > c * scale)
+            scale = next_scale(scale, norm, clip=c, rate=0.01)
+        assert (np.sum(cut[10_000:]) > 0.9 * slow[10_000:].sum()) == stays
+
+
+def test_the_quick_plane_is_run_drawn_and_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything of the command but the size: two candidates, a few updates."""
+    few = {name: CANDIDATES[name] for name in ("momentum", "clipped-catch-up, c 2")}
+    tiny = Size("quick", (0.03, 0.1), 1, 1, 60, 3, ("mlp", 20), None)
+    monkeypatch.setattr(plans, "CANDIDATES", few)
+    monkeypatch.setattr(plans, "SHORTLIST", tuple(few))
+    monkeypatch.setattr(plans, "SIZES", {"quick": tiny})
+    monkeypatch.setattr(latecomer.research, "CANDIDATES", few)
+    monkeypatch.setattr(latecomer.research, "SHORTLIST", tuple(few))
+    where = ["--store", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    assert main(["research", "pareto", "--processes", "1", *where]) == 0
+    first = (tmp_path / "out" / "pareto-quick.svg").read_bytes()
+    assert main(["research", "pareto", "--as-is", *where]) == 0
+    assert (tmp_path / "out" / "pareto-quick.svg").read_bytes() == first
+    table = pl.read_csv(tmp_path / "out" / "pareto-quick.csv")
+    assert table["candidate"].to_list() == list(few)
+    assert {"stable_digits", "excess_far", "say_far", "theorem"} <= set(table.columns)
+
+
+def test_the_hard_settings_are_run_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "SIZES", {"quick": Size("quick", (0.03,), 1, 1, 60, 3, ("mlp", 20), None)})
+    monkeypatch.setattr(hard, "LEADERS", ("momentum", "clipped-catch-up, c 2"))
+    monkeypatch.setattr(hard, "HARD", hard.HARD[-2:])
+    where = ["--store", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    assert main(["research", "hard", "--processes", "1", *where]) == 0
+    table = pl.read_csv(tmp_path / "out" / "hard-quick.csv")
+    assert table["setting"].to_list() == ["slow share 0.3"] * 2 + ["no delay"] * 2
+
+
+def test_nothing_there_to_draw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ["--store", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--as-is"]
+    for command in ("pareto", "hard"):
+        assert main(["research", command, *where]) == 2
+        assert "leave --as-is out" in "".join(capsys.readouterr())

@@ -15,7 +15,7 @@ import latecomer as lc
 from latecomer.optim import METHODS, Arrival, CatchUpDebt, DecreasingBeta, OrderedAdamW, OrderedFilled, OrderedMomentum
 from latecomer.problems import Digits
 from latecomer.research import applied_influence, slow_over_fast
-from support import any_delays, delays_of, feed, flat, like, make, parameters, relative, run, worker_delays
+from support import OPTIONS, any_delays, delays_of, feed, flat, like, make, parameters, relative, run, worker_delays
 
 CLIPPED = [name for name in METHODS if "clipped" in name]
 LATE = [0, 0, 1, 0, 3, 2, 0, 6, 1, 4]
@@ -28,8 +28,8 @@ LATE = [0, 0, 1, 0, 3, 2, 0, 6, 1, 4]
 @given(delays=any_delays())
 def test_a_clip_that_never_bites_changes_no_bit(name: str, delays: list[int]) -> None:
     plain, clipped = parameters(), parameters()
-    beta = {} if "sgd" in name else {"beta": 0.3}
-    run(METHODS[name.removeprefix("clipped-")](plain, lr=0.1, **beta), delays)
+    options = {option: value for option, value in OPTIONS[name].items() if not option.startswith("clip")}
+    run(METHODS[name.removeprefix("clipped-")](plain, **options), delays)
     run(make(name, clipped, clip=1e9), delays)
     assert torch.equal(flat(plain), flat(clipped))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -92,8 +92,16 @@ def missing(sweep: Sweep, store: Store) -> list[RunSpec]:
     return sorted(todo, key=lambda run: -METHODS[run.method].points)
 
 
-def run_sweep(sweep: Sweep, store: Store, processes: int = 2) -> Iterator[Done]:
+def run_sweep(
+    sweep: Sweep, store: Store, processes: int = 2, run: Callable[[dict[str, Any], str], Done] = run_one
+) -> Iterator[Done]:
     """Run what is missing; each run is in the store before it is told.
+
+    Args:
+        sweep: What to run.
+        store: Where the runs are, and go.
+        processes: Runs at a time.
+        run: What makes a run and puts it into the store: something that can be imported by name.
 
     Examples:
         >>> import tempfile
@@ -106,8 +114,8 @@ def run_sweep(sweep: Sweep, store: Store, processes: int = 2) -> Iterator[Done]:
         (4, 0)
     """
     store.sweep_up()
-    jobs = [(run.as_dict(), str(store.folder)) for run in missing(sweep, store)]
-    return in_parallel(run_one, jobs, min(processes, max(1, len(jobs))))
+    jobs = [(each.as_dict(), str(store.folder)) for each in missing(sweep, store)]
+    return in_parallel(run, jobs, min(processes, max(1, len(jobs))))
 
 
 def estimate_seconds(runs: Sequence[RunSpec], updates: int = 20) -> float:

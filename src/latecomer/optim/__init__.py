@@ -3,7 +3,7 @@
 from .adamw import OrderedAdamW
 from .anytime import OrderedMu2Anytime
 from .base import Arrival, AsyncOptimizer
-from .clipped import ClippedAsyncSGD, ClippedMomentum, ClippedOrderedMomentum
+from .clipped import ClippedAsyncSGD, ClippedMomentum, ClippedOrderedFilled, ClippedOrderedMomentum
 from .debt import CatchUpDebt
 from .filled import OrderedFilled
 from .methods import METHODS, Method
@@ -24,6 +24,7 @@ __all__ = [
     "CatchUpDebt",
     "ClippedAsyncSGD",
     "ClippedMomentum",
+    "ClippedOrderedFilled",
     "ClippedOrderedMomentum",
     "DecreasingBeta",
     "DelayAdaptiveSGD",

@@ -1,4 +1,4 @@
-"""The rules with clipping in front: asynchronous SGD, momentum, and ordered momentum with or without catch-up."""
+"""The rules with clipping in front: asynchronous SGD, momentum, ordered momentum with catch-up, filled, or neither."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import ClassVar
 from .base import AsyncOptimizer, Params
 from .checks import Range, checked_flag
 from .clipping import Clipped, clip_options
+from .filled import OrderedFilled
 from .momentum import BETA, Momentum, OrderedMomentum
 from .sgd import AsyncSGD
 
-__all__ = ["ClippedAsyncSGD", "ClippedMomentum", "ClippedOrderedMomentum"]
+__all__ = ["ClippedAsyncSGD", "ClippedMomentum", "ClippedOrderedFilled", "ClippedOrderedMomentum"]
 
 
 class ClippedAsyncSGD(Clipped, AsyncSGD):
@@ -170,5 +171,59 @@ class ClippedOrderedMomentum(Clipped, OrderedMomentum):
         seed: int = 0,
     ) -> None:
         options = {"beta": beta, "catch_up": checked_flag("catch_up", catch_up)}
+        options |= clip_options(clip, clip_rate, clip_scale, clip_norm, feedback)
+        AsyncOptimizer.__init__(self, params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
+
+
+class ClippedOrderedFilled(Clipped, OrderedFilled):
+    """`OrderedFilled` on clipped gradients: the mean that stands in for what is in flight is one of clipped gradients.
+
+    ``m = beta(1-beta)^d·clip(g) + (1-beta)·m; x -= lr·(m + phi·h)``, with ``clip`` as in `ClippedAsyncSGD`.
+
+    Args:
+        params: Parameters or param groups.
+        lr: Learning rate.
+        beta: Weight of the new gradient.
+        fill_rate: Rate of the running mean, per arrival.
+        clip: How many times the usual norm a gradient may have.
+        clip_rate: The rate of the scale.
+        clip_scale: ``"all"``, ``"tensor"`` or ``"delay"``.
+        clip_norm: A fixed threshold instead.
+        feedback: The share of what was cut off that is added to the next arrival.
+        weight_decay: Decoupled weight decay.
+        output: ``"last"`` or ``"uniform"``.
+        seed: Seeds ``output="uniform"``.
+
+    Examples:
+        >>> import torch
+        >>> x = torch.nn.Parameter(torch.zeros(1))
+        >>> opt = ClippedOrderedFilled([x], lr=1.0, beta=0.5, clip_norm=8.0)
+        >>> for delay, g in [(0, 0.0), (0, 0.0), (1, 80.0)]:
+        ...     x.grad = torch.tensor([g]); opt.step(delay=delay)
+        >>> x.item(), opt.last_scale                   # 0.5 · 0.5 · 8 + 0.5 · 8
+        (-6.0, 0.1)
+    """
+
+    method = "clipped-ordered-filled"
+    ranges: ClassVar[Mapping[str, Range]] = {**Clipped.ranges, **OrderedFilled.ranges}
+    bookkeeping: ClassVar[frozenset[str]] = Clipped.bookkeeping | OrderedFilled.bookkeeping
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float,
+        beta: float = 0.1,
+        *,
+        fill_rate: float = 0.01,
+        clip: float = 2.0,
+        clip_rate: float = 0.01,
+        clip_scale: str = "all",
+        clip_norm: float | None = None,
+        feedback: float = 0.0,
+        weight_decay: float = 0.0,
+        output: str = "last",
+        seed: int = 0,
+    ) -> None:
+        options = {"beta": beta, "catch_up": False, "fill_rate": fill_rate}
         options |= clip_options(clip, clip_rate, clip_scale, clip_norm, feedback)
         AsyncOptimizer.__init__(self, params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)

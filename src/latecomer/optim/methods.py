@@ -11,7 +11,7 @@ from .adamw import OrderedAdamW
 from .anytime import OrderedMu2Anytime
 from .base import AsyncOptimizer
 from .checks import whole_number
-from .clipped import ClippedAsyncSGD, ClippedMomentum, ClippedOrderedMomentum
+from .clipped import ClippedAsyncSGD, ClippedMomentum, ClippedOrderedFilled, ClippedOrderedMomentum
 from .debt import CatchUpDebt
 from .filled import OrderedFilled
 from .momentum import BETA, Momentum, OrderedMomentum
@@ -122,6 +122,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             _ours("clipped-catch-up", ClippedOrderedMomentum, _full, catch_up=True),
             _ours("catch-up-debt", CatchUpDebt, _full),
             _ours("ordered-filled", OrderedFilled, _full),
+            _ours("clipped-ordered-filled", ClippedOrderedFilled, _full),
             _ours("ordered-adamw", OrderedAdamW, _ordered),
             _ours("ordered-adamw-catch-up", OrderedAdamW, _full, catch_up=True),
         )

@@ -17,6 +17,7 @@ __all__ = [
     "ClippedAsyncSGDTwin",
     "ClippedCatchUpTwin",
     "ClippedMomentumTwin",
+    "ClippedOrderedFilledTwin",
     "ClippedOrderedMomentumTwin",
     "ClippedTwin",
     "OrderedFilledTwin",
@@ -125,6 +126,10 @@ class OrderedFilledTwin(OrderedMomentumTwin):
         return super().displacement(s) + self.rate(s) * self.phi(s) * self.h(s)
 
 
+class ClippedOrderedFilledTwin(ClippedTwin, OrderedFilledTwin):
+    """The same on clipped gradients."""
+
+
 class AdamWTwin(OrderedMomentumTwin):
     """AdamW on the sums of Algorithm 1; with catch-up, what was missed is added at the arrival."""
 
@@ -174,6 +179,7 @@ CANDIDATES: dict[str, type[Twin]] = {
     "clipped-catch-up": ClippedCatchUpTwin,
     "catch-up-debt": CatchUpDebtTwin,
     "ordered-filled": OrderedFilledTwin,
+    "clipped-ordered-filled": ClippedOrderedFilledTwin,
     "ordered-adamw": AdamWTwin,
     "ordered-adamw-catch-up": AdamWCatchUpTwin,
 }

@@ -1,7 +1,9 @@
 """Tables, figures, the self-contained HTML pages."""
 
+from .figures import svg
 from .page import write_demo
 from .reproduction import write_reproduction
+from .research import plane
 from .sections import Section, delay_section, sensitivity_section, training_section
 from .tables import Row, rows
 
@@ -9,8 +11,10 @@ __all__ = [
     "Row",
     "Section",
     "delay_section",
+    "plane",
     "rows",
     "sensitivity_section",
+    "svg",
     "training_section",
     "write_demo",
     "write_reproduction",

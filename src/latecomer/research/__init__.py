@@ -1,28 +1,41 @@
-"""Measures of the search for a method that is both stable and fair."""
+"""The search for a method that is both stable and fair: candidates, measures, sweeps, the front."""
 
-from .fairness import (
-    PROBLEMS,
-    Fairness,
-    TwoCentres,
-    applied_influence,
-    counter_example_ratio,
-    measure,
-    slow_over_fast,
-)
+from .board import board, front_of
+from .candidates import CANDIDATES, CONTROLS, SHORTLIST, Candidate
+from .fairness import PROBLEMS, Fairness, counter_example_ratio, measure
+from .hard import HARD, LEADERS, Setting, hard_plan, hard_table
+from .measured import Watch, applied_influence, run_measured, slow_over_fast
 from .pareto import Score, front
+from .plans import SIZES, Size, plan, size_of
 from .stability import Stability, candidate, stability
 
 __all__ = [
+    "CANDIDATES",
+    "CONTROLS",
+    "HARD",
+    "LEADERS",
     "PROBLEMS",
+    "SHORTLIST",
+    "SIZES",
+    "Candidate",
     "Fairness",
     "Score",
+    "Setting",
+    "Size",
     "Stability",
-    "TwoCentres",
+    "Watch",
     "applied_influence",
+    "board",
     "candidate",
     "counter_example_ratio",
     "front",
+    "front_of",
+    "hard_plan",
+    "hard_table",
     "measure",
+    "plan",
+    "run_measured",
+    "size_of",
     "slow_over_fast",
     "stability",
 ]

@@ -56,7 +56,12 @@ def candidate(row: Mapping[str, Any]) -> str:
 
 
 def stability(
-    rows: Iterable[Mapping[str, Any]], *, metric: str = "f1", within: float = 0.05, best: float | None = None
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    metric: str = "f1",
+    within: float = 0.05,
+    best: float | None = None,
+    named: str | None = None,
 ) -> dict[str, Stability]:
     """Return the stability of every candidate in the rows of one sweep, as `Store.rows` yields them.
 
@@ -68,6 +73,7 @@ def stability(
         metric: The column that counts; more is better.
         within: How far below the best is still near.
         best: Compare with this instead, for example with the best of an earlier sweep.
+        named: The column that says which candidate a row is of; `candidate` by default.
 
     Examples:
         >>> rows = [
@@ -84,7 +90,8 @@ def stability(
         ended = row.get(metric)
         if ended is None or not math.isfinite(ended) or row.get("diverged_at") is not None:
             ended = -math.inf
-        runs.setdefault(candidate(row), {}).setdefault(float(row["lr"]), []).append(float(ended))
+        name = candidate(row) if named is None else str(row[named])
+        runs.setdefault(name, {}).setdefault(float(row["lr"]), []).append(float(ended))
     if not runs:
         raise ValueError("There are no rows to compare")
     means = {name: {lr: sum(ends) / len(ends) for lr, ends in by_lr.items()} for name, by_lr in runs.items()}
