@@ -52,7 +52,7 @@ def test_gamma_may_follow_a_schedule(delays: list[int], gammas: list[float]) -> 
 @given(delays=any_delays())
 def test_extreme_betas(name: str, beta: float, delays: list[int]) -> None:
     _, _, worst = side_by_side(name, delays, beta=beta)
-    assert worst < 1e-12
+    assert worst < (1e-10 if "adamw" in name else 1e-12)  # Adam divides by the weight present, of order beta
 
 
 @given(delays=any_delays(), workers=st.integers(1, 4), sigma=st.sampled_from([0.0, 2.0]))
