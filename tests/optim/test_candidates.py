@@ -133,7 +133,7 @@ def test_sizes_that_do_not_fit_the_parameter() -> None:
         make("clipped-momentum", [{"params": [torch.nn.Parameter(torch.ones(4))], "sizes": [2, 3]}])
 
 
-@pytest.mark.parametrize("options", [{"clip_scale": "tensor"}, {"clip_scale": "delay"}, {"feedback": 0.9}], ids=str)
+@pytest.mark.parametrize("options", [{"clip_scale": "tensor"}, {"clip_scale": "lateness"}, {"feedback": 0.9}], ids=str)
 @pytest.mark.parametrize("name", CLIPPED)
 def test_every_way_to_clip_resumes_bit_for_bit(name: str, options: dict[str, Any]) -> None:
     straight = parameters()

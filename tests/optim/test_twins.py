@@ -66,6 +66,7 @@ CLIPS = {
     "adaptive": {"clip": 1.2, "clip_rate": 0.1},
     "per tensor": {"clip_scale": "tensor", "sizes": [12, 5, 1]},
     "per delay": {"clip_scale": "delay"},
+    "by lateness": {"clip_scale": "lateness"},
     "fixed": {"clip_norm": 3.0},
     "leaky feedback": {"feedback": 0.9},
     "full feedback, fixed": {"feedback": 1.0, "clip_norm": 4.0},

@@ -27,8 +27,8 @@ class ClippedAsyncSGD(Clipped, AsyncSGD):
         lr: Learning rate.
         clip: The factor c: how many times the usual norm a gradient may have. Raise it if `last_scale` is seldom 1.
         clip_rate: The rate r of the scale; its inverse is the number of arrivals it looks back on.
-        clip_scale: What has a scale of its own: ``"all"`` parameters together, each ``"tensor"``, or each range of
-            ``"delay"``, by powers of two.
+        clip_scale: What has a scale of its own: ``"all"`` parameters together, each ``"tensor"``, each range of
+            ``"delay"`` by powers of two, or each class of ``"lateness"``, the delay for its worker.
         clip_norm: A fixed threshold instead of ``c·s``.
         feedback: The share of what was cut off that is added to the next arrival; 0 forgets it, 1 loses nothing.
         weight_decay: Decoupled weight decay.
@@ -80,7 +80,7 @@ class ClippedMomentum(Clipped, Momentum):
         beta: Weight of the new gradient.
         clip: How many times the usual norm a gradient may have.
         clip_rate: The rate of the scale.
-        clip_scale: ``"all"``, ``"tensor"`` or ``"delay"``.
+        clip_scale: ``"all"``, ``"tensor"``, ``"delay"`` or ``"lateness"``.
         clip_norm: A fixed threshold instead.
         feedback: The share of what was cut off that is added to the next arrival.
         weight_decay: Decoupled weight decay.
@@ -134,7 +134,7 @@ class ClippedOrderedMomentum(Clipped, OrderedMomentum):
         catch_up: Make up for the displacement a late gradient missed.
         clip: How many times the usual norm a gradient may have.
         clip_rate: The rate of the scale.
-        clip_scale: ``"all"``, ``"tensor"`` or ``"delay"``.
+        clip_scale: ``"all"``, ``"tensor"``, ``"delay"`` or ``"lateness"``.
         clip_norm: A fixed threshold instead.
         feedback: The share of what was cut off that is added to the next arrival.
         weight_decay: Decoupled weight decay.
@@ -187,7 +187,7 @@ class ClippedOrderedFilled(Clipped, OrderedFilled):
         fill_rate: Rate of the running mean, per arrival.
         clip: How many times the usual norm a gradient may have.
         clip_rate: The rate of the scale.
-        clip_scale: ``"all"``, ``"tensor"`` or ``"delay"``.
+        clip_scale: ``"all"``, ``"tensor"``, ``"delay"`` or ``"lateness"``.
         clip_norm: A fixed threshold instead.
         feedback: The share of what was cut off that is added to the next arrival.
         weight_decay: Decoupled weight decay.

@@ -14,10 +14,12 @@ from .checks import POSITIVE, UNIT, Range, whole_number
 
 __all__ = ["SCALES", "Clipped", "clip_options", "next_scale", "norms"]
 
-SCALES = ("all", "tensor", "delay")
+SCALES = ("all", "tensor", "delay", "lateness")
 """What a running scale may belong to."""
 
 _CLIP = Range(1, low_open=True, advice="; at 1 or below the scale could only shrink")
+_LOOSE = 4.0  # how many times the usual norm counts in full where ratios are learnt
+_CLASSES = 6  # of lateness, besides those that are not late: the last begins at 5.7 times the mean wait
 _SIXTEEN_BITS = frozenset({torch.float16, torch.bfloat16})
 
 
@@ -74,7 +76,9 @@ class Clipped(AsyncOptimizer):
     ``‖u‖``, so a backlog cannot raise its own threshold. Arrivals that weigh nothing are not looked at.
 
     Norms and scales are those of a param group. ``clip_scale`` says what has a scale of its own: ``"all"`` parameters
-    of the group together, each ``"tensor"``, or each range of ``"delay"`` (0, 1, 2-3, 4-7, ...). A group of one flat
+    of the group together, each ``"tensor"``, or each range of ``"delay"`` (0, 1, 2-3, 4-7, ...). With ``"lateness"``
+    every norm is first divided by what is usual for a gradient that is so late for its worker: its wait over the
+    worker's mean wait, in classes by factors of √2; clip and scale are then those of the quotient. A group of one flat
     parameter whose entry ``sizes`` gives the lengths of the tensors in it, as `latecomer.simulate` and `latecomer.fit`
     make it, is cut there. Scales are kept as numbers in ``group["clip_scales"]``; reading a norm waits for the device.
 
@@ -99,7 +103,7 @@ class Clipped(AsyncOptimizer):
         "clip_rate": UNIT,
         "feedback": Range(0, 1),
     }
-    bookkeeping: ClassVar[frozenset[str]] = AsyncOptimizer.bookkeeping | {"clip_scales"}
+    bookkeeping: ClassVar[frozenset[str]] = AsyncOptimizer.bookkeeping | {"clip_scales", "clip_visits", "clip_waits"}
     _own_attributes: ClassVar[tuple[str, ...]] = (*AsyncOptimizer._own_attributes, "last_scale")
 
     last_scale: float = 1.0
@@ -111,7 +115,7 @@ class Clipped(AsyncOptimizer):
 
     def _start_group(self, group: Group) -> None:
         super()._start_group(group)
-        group["clip_scales"] = []
+        group["clip_scales"], group["clip_visits"], group["clip_waits"] = [], [], {}
 
     def _check_group(self, group: Group) -> None:
         super()._check_group(group)
@@ -179,6 +183,8 @@ class Clipped(AsyncOptimizer):
         """Return the threshold of every unit and move the scales on."""
         if group["clip_norm"] is not None:
             return [float(group["clip_norm"])] * len(lengths)
+        if group["clip_scale"] == "lateness":
+            return [self._by_lateness(group, lengths[0], arrival)]
         places = [0]
         if group["clip_scale"] == "delay":
             places = [arrival.delay.bit_length()]
@@ -196,3 +202,39 @@ class Clipped(AsyncOptimizer):
             scales[i] = next_scale(scales[i], length, clip=clip, rate=rate)
         group["clip_scales"] = scales
         return thresholds
+
+    def _by_lateness(self, group: Group, length: float, arrival: Arrival) -> float:
+        """Return the threshold for so late a gradient of this worker, and move everything on that it depends on.
+
+        A norm is first divided by the ratio r of its class, how large gradients so late usually are; the scale s and
+        the clip are those of the quotient. Ratios and the scale z they refer to are learnt with a clip of their own,
+        so loose that a class need not be pure to have its ratio, and so that one gradient moves it by little.
+        """
+        clip, rate = float(group["clip"]), float(group["clip_rate"])
+        s, z, *ratios = group["clip_scales"] or [0.0, 0.0]
+        place = self._lateness(group, arrival)
+        ratios += [1.0] * (place + 1 - len(ratios))
+        visits = [*group["clip_visits"], *[0] * (place + 1 - len(group["clip_visits"]))]
+        r = ratios[place]
+        if not math.isfinite(length):
+            return clip * s * r if s else math.inf
+        if z:
+            visits[place] += 1
+            # The mean of all visits at first, with the 1 it starts at as one of them; a running mean later on.
+            ratios[place] += max(rate, 1.0 / (visits[place] + 1)) * (min(length / z, _LOOSE * r) - r)
+        group["clip_scales"] = [
+            next_scale(s, length / r, clip=clip, rate=rate),
+            next_scale(z, length, clip=_LOOSE * r, rate=rate),
+            *ratios,
+        ]
+        group["clip_visits"] = visits
+        return clip * s * r if s else math.inf
+
+    def _lateness(self, group: Group, arrival: Arrival) -> int:
+        """Return the class of an arrival: 0 below its worker's mean wait, then one class for every factor of √2."""
+        worker, wait = arrival.worker or 0, arrival.delay + 1
+        mean, visits = group["clip_waits"].get(worker, (0.0, 0))
+        late = wait / mean if visits else 1.0
+        mean += max(float(group["clip_rate"]), 1.0 / (visits + 1)) * (wait - mean)
+        group["clip_waits"] = {**group["clip_waits"], worker: (mean, visits + 1)}
+        return 0 if late < 1.0 else min(_CLASSES, 1 + math.floor(2.0 * math.log2(late)))

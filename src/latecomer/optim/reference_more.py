@@ -55,17 +55,38 @@ class ClippedTwin(Twin):
         for r in self.raw:
             o, by_tensor = r.options, r.options["clip_scale"] == "tensor"
             place = ("delay", len(f"{r.delay:b}") if r.delay else 0) if o["clip_scale"] == "delay" else ("all", 0)
+            usual = self.usual(self.raw.index(r)) if o["clip_scale"] == "lateness" else 1.0
             sizes = o["sizes"] if by_tensor and o.get("sizes") else [r.g.numel()]
             u = r.g + o["feedback"] * e
             parts = []
             for i, (g_i, u_i) in enumerate(zip(r.g.split(sizes), u.split(sizes), strict=True)):  # type: ignore[no-untyped-call]
                 key = ("tensor", i) if by_tensor else place
-                norm, s = float(g_i.norm()), scales.get(key, 0.0)
-                most = o["clip_norm"] or (o["clip"] * s if s else math.inf)
+                norm, s = float(g_i.norm()) / usual, scales.get(key, 0.0)
+                most = o["clip_norm"] or (o["clip"] * s * usual if s else math.inf)
                 scales[key] = norm if not s else (1 - o["clip_rate"]) * s + o["clip_rate"] * min(norm, o["clip"] * s)
                 parts.append(u_i * min(1.0, most / float(u_i.norm())) if u_i.any() else u_i)
             e, u = u - torch.cat(parts), torch.cat(parts)
         return u
+
+    def usual(self, index: int) -> float:
+        """Return how large gradients as late as this one were before it, over all gradients; all are one worker's."""
+        ratios: dict[int, float] = {}
+        visits: dict[int, int] = {}
+        z = mean = 0.0
+        for i, r in enumerate(self.raw[: index + 1]):
+            rate, wait, norm = r.options["clip_rate"], r.delay + 1, float(r.g.norm())
+            late = wait / mean if i else 1.0
+            mean += max(rate, 1 / (i + 1)) * (wait - mean)
+            place = next((k for k in range(7) if late < 2 ** (k / 2)), 6)
+            ratio = ratios.get(place, 1.0)
+            if i == index:
+                return ratio
+            if z:
+                visits[place] = visits.get(place, 0) + 1
+                share = max(rate, 1 / (visits[place] + 1))
+                ratios[place] = (1 - share) * ratio + share * min(norm / z, 4 * ratio)
+            z = norm if not z else (1 - rate) * z + rate * min(norm, 4 * ratio * z)
+        return 1.0
 
 
 class ClippedAsyncSGDTwin(ClippedTwin, AsyncSGDTwin):

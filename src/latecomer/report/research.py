@@ -18,7 +18,8 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "the paper's, and catch-up": ("#7f7f7f", "s"),
     "fixed clip": ("#8c564b", "v"),
     "adaptive clip": ("#1f77b4", "o"),
-    "adaptive clip, a scale by delay or tensor": ("#2ca02c", "D"),
+    "adaptive clip, by delay or tensor": ("#17becf", "D"),
+    "adaptive clip, by lateness": ("#d62728", "*"),
     "adaptive clip with feedback": ("#ff7f0e", "^"),
     "others of ours": ("#7b52ab", "P"),
 }
@@ -36,8 +37,10 @@ def family(candidate: str) -> str:
     first, _, rest = candidate.partition(", ")
     if "feedback" in rest:
         return "adaptive clip with feedback"
+    if "lateness" in rest:
+        return "adaptive clip, by lateness"
     if "by " in rest:
-        return "adaptive clip, a scale by delay or tensor"
+        return "adaptive clip, by delay or tensor"
     if "fixed" in rest:
         return "fixed clip"
     if first.startswith("clipped-"):

@@ -95,6 +95,8 @@ _ADAPTIVE = (
     *(_clipped(rule, clip=4.0, clip_scale="delay") for rule in ("momentum", "catch-up")),
 )
 _REPAIRED = (
+    *(_clipped("catch-up", clip=c, clip_scale="lateness") for c in (1.25, 1.5, 2.0)),
+    *(_clipped(rule, clip=1.5, clip_scale="lateness") for rule in ("momentum", "ordered-momentum")),
     *(_clipped("catch-up", clip=2.0, feedback=leak) for leak in (0.5, 0.9, 1.0)),
     _clipped("momentum", clip=2.0, feedback=0.9),
     _clipped("catch-up", clip=2.0, clip_scale="delay", feedback=0.9),
@@ -118,15 +120,15 @@ SHORTLIST: tuple[str, ...] = (
     "momentum",
     "ordered-momentum",
     "catch-up",
+    "clipped-catch-up, fixed 1",
     "clipped-momentum, c 2",
     "clipped-ordered-momentum, c 2",
     "clipped-catch-up, c 2",
+    "clipped-catch-up, c 1.5",
     "clipped-catch-up, c 2, by delay",
-    "clipped-catch-up, c 4",
-    "clipped-catch-up, c 10",
-    "clipped-momentum, c 10",
-    "clipped-momentum, fixed 1",
-    "clipped-catch-up, fixed 1",
+    "clipped-catch-up, c 1.25, by lateness",
+    "clipped-catch-up, c 1.5, by lateness",
+    "clipped-momentum, c 1.5, by lateness",
 )
 """Those that also run on MNIST: what led on digits, and the controls that say what does it."""
 

@@ -23,8 +23,8 @@ LEADERS = (
     "catch-up",
     "clipped-momentum, c 2",
     "clipped-catch-up, c 2",
-    "clipped-catch-up, c 2, by delay",
-    "clipped-catch-up, c 10",
+    "clipped-catch-up, c 1.25, by lateness",
+    "clipped-catch-up, c 1.5, by lateness",
 )
 """Who is put to the test, with the methods they have to beat."""
 
