@@ -117,13 +117,63 @@ class Hard:
 
 
 @dataclass(frozen=True)
+class Real:
+    """Train the few that lead on real processes, with a class of digits that really takes longer: one table.
+
+    Example: latecomer research real --steps 1000 --workers 3
+    """
+
+    steps: int = 1000
+    """Contributions a run."""
+    workers: int = 3
+    """Processes; while one is late it needs no core."""
+    pause: float = 0.02
+    """Seconds that a slow batch takes longer."""
+    rates: tuple[float, ...] = (0.03, 0.06, 0.1)
+    """Learning rates."""
+    seed: int = 100
+    """Draws the samples, initialises the model."""
+    out: Path = Path("research")
+    """Folder for the table."""
+
+    def run(self, console: Console) -> None:
+        """Train, print, write."""
+        from . import research
+
+        writable(self.out)
+        with console.status("") as status:
+            table = research.real(
+                rates=self.rates,
+                steps=self.steps,
+                workers=self.workers,
+                pause=self.pause,
+                seed=self.seed,
+                told=status.update,
+            )
+        drawn = Table("candidate", "lr", box=box.SIMPLE_HEAD, title=f"{self.workers} real processes")
+        for name in ("F1", "slow F1", "delay, slow", "delay, fast"):
+            drawn.add_column(name, justify="right")
+        for row in table.iter_rows(named=True):
+            cells = (_cell(name, row[name]) for name in ("f1", "f1_slow", "slow", "fast"))
+            drawn.add_row(row["candidate"], f"{row['lr']:g}", *cells)
+        console.print(drawn)
+        with atomic(self.out / "real.csv") as temporary:
+            table.write_csv(temporary)
+        console.print(f"Written to {self.out}: real.csv", soft_wrap=True)
+
+
+@dataclass(frozen=True)
 class ResearchCommand:
-    """Stable and fair: candidates on one plane, and the few that lead in harder settings.
+    """Stable and fair: candidates on one plane, and the few that lead in harder settings and on real processes.
 
     Example: latecomer research pareto --size quick
     """
 
-    command: Annotated[Pareto, tyro.conf.subcommand("pareto")] | Annotated[Hard, tyro.conf.subcommand("hard")]
+    command: (
+        Annotated[Pareto, tyro.conf.subcommand("pareto")]
+        | Annotated[Hard, tyro.conf.subcommand("hard")]
+        | Annotated[Real, tyro.conf.subcommand("real")]
+    )
 
     def run(self, console: Console) -> None:
         """Hand on."""

@@ -7,6 +7,7 @@ from .hard import HARD, LEADERS, Setting, hard_plan, hard_table
 from .measured import Watch, applied_influence, run_measured, slow_over_fast
 from .pareto import Score, front
 from .plans import SIZES, Size, plan, size_of
+from .real import Sleepy, real
 from .stability import Stability, candidate, stability
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Score",
     "Setting",
     "Size",
+    "Sleepy",
     "Stability",
     "Watch",
     "applied_influence",
@@ -34,6 +36,7 @@ __all__ = [
     "hard_table",
     "measure",
     "plan",
+    "real",
     "run_measured",
     "size_of",
     "slow_over_fast",
