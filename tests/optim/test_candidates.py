@@ -330,3 +330,64 @@ def test_a_clip_that_falls_on_the_slow_group_takes_its_say_and_feedback_gives_it
     scale = np.where(group == 1, 0.25, 1.0)
     assert slow_over_fast(group, applied_influence(np.ones(200), scale)) == 0.25
     assert slow_over_fast(group[:-4], applied_influence(np.ones(200), scale, feedback=1.0)[:-4]) == 1.0
+
+
+# ---- clipping by lateness -------------------------------------------------------------------------------------------
+
+
+def clipped_by(scale: str, c: float, norms: np.ndarray, slow: np.ndarray, workers: np.ndarray) -> tuple[float, float]:
+    """Return the mean factors of fast and of slow gradients in the second half, under a clip at c times the scale."""
+    x = torch.nn.Parameter(torch.zeros(1))
+    opt = METHODS["clipped-async-sgd"]([x], lr=0.0, clip=c, clip_scale=scale)
+    factors = []
+    for t, (norm, late, worker) in enumerate(zip(norms, slow, workers, strict=True), start=1):
+        x.grad = torch.tensor([float(norm)])
+        delay = min(t - 1, int((worker + 1) * (30 if late else 3)))
+        opt.step(arrival=Arrival(t=t, version=t - delay, worker=int(worker)))
+        factors.append(opt.last_scale)
+    half = len(norms) // 2
+    seen, late = np.array(factors[half:]), slow[half:]
+    return float(seen[~late].mean()), float(seen[late].mean())
+
+
+@pytest.mark.parametrize("c", [1.25, 1.5, 2.0])
+def test_late_gradients_that_are_always_larger_are_not_clipped_for_it(c: float) -> None:
+    """One scale cuts the tenth that is ten times as large; by lateness fast and slow keep the same share of theirs."""
+    rng = np.random.default_rng(0)
+    slow, workers = rng.random(6000) < 0.1, rng.integers(0, 3, size=6000)
+    norms = rng.lognormal(0.0, 0.5, size=6000) * np.where(slow, 10.0, 1.0)
+    fast_one, slow_one = clipped_by("all", c, norms, slow, workers)
+    assert slow_one < 0.4 * fast_one
+    fast, slow_late = clipped_by("lateness", c, norms, slow, workers)
+    assert slow_late == pytest.approx(fast, rel=0.1)
+    assert fast < 1.0
+
+
+def test_by_lateness_a_slow_worker_is_not_late() -> None:
+    """Only the wait beyond a worker's own mean counts: with constant waits there is one class, whoever is slow."""
+    x = torch.nn.Parameter(torch.zeros(1))
+    opt = METHODS["clipped-async-sgd"]([x], lr=0.0, clip_scale="lateness")
+    late = []
+    for t in range(1, 400):
+        x.grad = torch.ones(1)
+        worker = t % 2
+        opt.step(arrival=Arrival(t=t, version=max(1, t - 40 * worker), worker=worker))
+        late.append(sum(opt.param_groups[0]["clip_visits"][2:]))
+    assert late[-1] == late[150]  # at the start the waits still grow
+    assert opt.param_groups[0]["clip_scales"][:2] == [1.0, 1.0]
+
+
+def test_without_delay_lateness_is_one_scale() -> None:
+    """Everybody is in time: one class, whose ratio stays near 1, so the clip is nearly that of one scale."""
+    rng = np.random.default_rng(1)
+    factors = []
+    for scale in ("all", "lateness"):
+        x = torch.nn.Parameter(torch.zeros(1))
+        opt = METHODS["clipped-momentum"]([x], lr=0.0, beta=0.1, clip=1.5, clip_scale=scale)
+        norms, passed = rng.lognormal(0.0, 1.0, size=3000), []
+        for norm in norms:
+            x.grad = torch.tensor([float(norm)])
+            opt.step()
+            passed.append(opt.last_scale)
+        factors.append(float(np.mean(passed[1000:])))
+    assert factors[0] == pytest.approx(factors[1], rel=0.05)
