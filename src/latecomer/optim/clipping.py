@@ -19,6 +19,7 @@ SCALES = ("all", "tensor", "delay", "lateness")
 
 _CLIP = Range(1, low_open=True, advice="; at 1 or below the scale could only shrink")
 _LOOSE = 4.0  # how many times the usual norm counts in full where ratios are learnt
+_RATE = 0.01  # of ratios, of what they refer to, and of mean waits
 _CLASSES = 6  # of lateness, besides those that are not late: the last begins at 5.7 times the mean wait
 _SIXTEEN_BITS = frozenset({torch.float16, torch.bfloat16})
 
@@ -221,10 +222,10 @@ class Clipped(AsyncOptimizer):
         if z:
             visits[place] += 1
             # The mean of all visits at first, with the 1 it starts at as one of them; a running mean later on.
-            ratios[place] += max(rate, 1.0 / (visits[place] + 1)) * (min(length / z, _LOOSE * r) - r)
+            ratios[place] += max(_RATE, 1.0 / (visits[place] + 1)) * (min(length / z, _LOOSE * r) - r)
         group["clip_scales"] = [
             next_scale(s, length / r, clip=clip, rate=rate),
-            next_scale(z, length, clip=_LOOSE * r, rate=rate),
+            next_scale(z, length, clip=_LOOSE * r, rate=_RATE),
             *ratios,
         ]
         group["clip_visits"] = visits
@@ -235,6 +236,6 @@ class Clipped(AsyncOptimizer):
         worker, wait = arrival.worker or 0, arrival.delay + 1
         mean, visits = group["clip_waits"].get(worker, (0.0, 0))
         late = wait / mean if visits else 1.0
-        mean += max(float(group["clip_rate"]), 1.0 / (visits + 1)) * (wait - mean)
+        mean += max(_RATE, 1.0 / (visits + 1)) * (wait - mean)
         group["clip_waits"] = {**group["clip_waits"], worker: (mean, visits + 1)}
         return 0 if late < 1.0 else min(_CLASSES, 1 + math.floor(2.0 * math.log2(late)))

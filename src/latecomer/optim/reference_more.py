@@ -74,7 +74,7 @@ class ClippedTwin(Twin):
         visits: dict[int, int] = {}
         z = mean = 0.0
         for i, r in enumerate(self.raw[: index + 1]):
-            rate, wait, norm = r.options["clip_rate"], r.delay + 1, float(r.g.norm())
+            rate, wait, norm = 0.01, r.delay + 1, float(r.g.norm())
             late = wait / mean if i else 1.0
             mean += max(rate, 1 / (i + 1)) * (wait - mean)
             place = next((k for k in range(7) if late < 2 ** (k / 2)), 6)

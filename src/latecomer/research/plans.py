@@ -56,7 +56,7 @@ SIZES: Mapping[str, Size] = {
     size.name: size
     for size in (
         Size("quick", (0.003, 0.01, 0.03, 0.1), 1, 1, 2000, 11, ("mlp", 500), None),
-        Size("standard", tuple(PAPER_RATES), 5, 3, 6000, 21, ("mlp", 1000), (0.2, 2000)),
+        Size("standard", tuple(PAPER_RATES), 5, 3, 6000, 21, ("mlp", 1000), (0.2, 3750)),
         Size("full", tuple(PAPER_RATES), 5, 5, 20_000, 51, ("cnn", 2000), (0.4, 3750), more=True),
     )
 }
