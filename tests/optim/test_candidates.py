@@ -391,3 +391,11 @@ def test_without_delay_lateness_is_one_scale() -> None:
             passed.append(opt.last_scale)
         factors.append(float(np.mean(passed[1000:])))
     assert factors[0] == pytest.approx(factors[1], rel=0.05)
+
+
+@pytest.mark.parametrize("scale", ["all", "delay", "lateness"])
+def test_without_delay_clipped_catch_up_is_clipped_momentum(scale: str) -> None:
+    first, second = parameters(), parameters()
+    for name, params in (("clipped-catch-up", first), ("clipped-momentum", second)):
+        run(make(name, params, clip_scale=scale), [0] * 30)
+    assert torch.equal(flat(first), flat(second))
