@@ -70,13 +70,15 @@ def plane(table: pl.DataFrame, problems: Sequence[str]) -> Figure:
             axes.set_xlabel(label)
         row[0].set_ylabel("share of learning rates within 5 % of the best F1")
     handles = [
-        panels[0][0].plot([], [], marker, color=colour, label=name, markersize=6, linewidth=0)[0]
+        panels[0][0].plot([], [], marker, color=colour, label=name, markersize=10 if marker == "*" else 6, linewidth=0)[
+            0
+        ]
         for name, (colour, marker) in FAMILIES.items()
     ]
     figure.legend(handles=handles, loc="outside upper center", ncols=3, frameon=False, fontsize=9)
     words = [f"{number}  {name}" for name, number in numbers.items()]
     lines = ["      ".join(words[i : i + 4]) for i in range(0, len(words), 4)]
-    figure.supxlabel("On a front:  " + "\n".join(lines), fontsize=8.5, color=INK, x=0.01, ha="left")
+    figure.supxlabel("On a front:\n" + "\n".join(lines), fontsize=8.5, color=INK, x=0.01, ha="left")
     return figure
 
 
@@ -86,7 +88,8 @@ def _dots(axes: Axes, table: pl.DataFrame, stable: str, fair: str, numbers: dict
     labels: dict[tuple[float, float], list[tuple[int, float, float]]] = {}
     for name, share, value in rows:
         colour, marker = FAMILIES[family(name)]
-        axes.plot([value], [share], marker, color=colour, markersize=6, alpha=0.85, markeredgecolor="white")
+        size = 13 if marker == "*" else 6
+        axes.plot([value], [share], marker, color=colour, markersize=size, alpha=0.85, markeredgecolor="white")
         if name in numbers:  # those on the same spot share a label
             place = (round(math.log10(max(value, 1e-9)) if loss else value, 1), round(share, 1))
             labels.setdefault(place, []).append((numbers[name], value, share))
@@ -94,12 +97,14 @@ def _dots(axes: Axes, table: pl.DataFrame, stable: str, fair: str, numbers: dict
         _, value, share = max(several, key=lambda one: one[2])
         text = ", ".join(str(number) for number, _, _ in sorted(several))
         axes.annotate(text, (value, share), xytext=(0, 6), textcoords="offset points", fontsize=9, ha="center")
+    line = sorted((value, share) for name, share, value in rows if name in numbers)
+    axes.plot([value for value, _ in line], [share for _, share in line], color=GREY, linewidth=1, zorder=0)
     if loss:
         axes.set_xscale("log")
         axes.invert_xaxis()  # to the right is fairer, as in the other panel
     else:
         axes.axvline(1.0, color=GREY, linestyle="--", linewidth=1)
-    axes.set_ylim(-0.03, 1.08)
+    axes.set_ylim(-0.03, 0.12 + max((share for _, share, _ in rows), default=0.9))
 
 
 def _finite(value: float | None) -> bool:

@@ -107,7 +107,7 @@ def board(size: Size, store: Store, who: Sequence[Candidate], few: Sequence[Cand
 def front_of(table: pl.DataFrame, stable: str, fair: str) -> list[str]:
     """Return the candidates on the front of two columns: the share of good runs, and a loss or an influence.
 
-    Of a column of losses (``excess_...``, ``theorem``) less is better, and what differs by less than a fifth is taken
+    Of a column of losses (``excess_...``, ``theorem``) less is better, and what differs by less than a half is taken
     for the same, since it is noise; an influence is best at 1.
 
     Examples:
@@ -127,4 +127,4 @@ def _worth(column: str, value: float) -> float:
         return -abs(round(value, 2) - 1.0)
     if math.isinf(value):
         return -math.inf
-    return -round(math.log(max(value, 1e-12)) / math.log(1.2))  # steps of a fifth: less is noise
+    return -round(math.log(max(value, 1e-12)) / math.log(1.5))  # steps of a half: less is noise
