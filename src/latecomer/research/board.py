@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from .pareto import Score, front
 from .plans import Size, counter_example_sweep, fairness_sweeps, stability_sweeps
 from .stability import stability
 
-__all__ = ["board", "found_rows", "front_of"]
+__all__ = ["board", "found_rows", "front_of", "whole_seeds"]
 
 WITHIN = 0.05
 """A run is good if its F1 is within this share of the best."""
@@ -41,6 +42,18 @@ def found_rows(sweep: Sweep, store: Store) -> list[dict[str, Any]]:
     return [{**row, "candidate": named[row["key"]]} for row in store.rows(list(named))]
 
 
+def whole_seeds(rows: Sequence[dict[str, Any]], rates: int) -> list[dict[str, Any]]:
+    """Return the rows of those candidates and seeds that have all learning rates: a share of some is a share of others.
+
+    Examples:
+        >>> rows = [{"candidate": "a", "seed": 0, "lr": lr} for lr in (0.1, 0.2)]
+        >>> len(whole_seeds([*rows, {"candidate": "a", "seed": 1, "lr": 0.1}], rates=2))
+        2
+    """
+    count = Counter((row["candidate"], row["seed"]) for row in rows)
+    return [row for row in rows if count[row["candidate"], row["seed"]] == rates]
+
+
 def _mean(values: Iterable[float | None]) -> float:
     """Return the mean; what a run that diverged does not have is as bad as can be."""
     numbers = [math.inf if value is None else value for value in values]
@@ -52,7 +65,7 @@ def _of(rows: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]
 
 
 def board(size: Size, store: Store, who: Sequence[Candidate], few: Sequence[Candidate]) -> pl.DataFrame:
-    """Return one row a candidate, of the runs that are there.
+    """Return one row a candidate, of the runs that are there; a seed counts once all its learning rates are there.
 
     Columns: ``candidate``, ``method``; for every problem with learning rates ``stable_<problem>`` (the share of runs
     that ended within 5 % of the best mean that any candidate has at any learning rate), ``runs_<problem>``,
@@ -86,7 +99,7 @@ def board(size: Size, store: Store, who: Sequence[Candidate], few: Sequence[Cand
     for each in who:
         table[each.name]["theorem"] = _mean(row.get("squared_gradient_mean") for row in _of(rows, each.name)) / bound
     for name, sweep in stability_sweeps(size, who, few).items():
-        rows = found_rows(sweep, store)
+        rows = whole_seeds(found_rows(sweep, store), len(size.rates))
         shares = stability(rows, within=WITHIN, named="candidate") if rows else {}
         for each in who:
             if each.name in shares:

@@ -9,14 +9,14 @@ from typing import Any
 import polars as pl
 
 from ..experiments import Store, Sweep
-from .board import WITHIN, found_rows
+from .board import WITHIN, found_rows, whole_seeds
 from .candidates import CANDIDATES, Candidate
 from .plans import HELD_OUT, PAPERS_DELAYS, Size
 from .stability import stability
 
 __all__ = ["HARD", "LEADERS", "Setting", "hard_plan", "hard_table"]
 
-RATES = (0.003, 0.01, 0.02, 0.03, 0.06, 0.1)
+RATES = (0.01, 0.03, 0.06, 0.1)
 LEADERS = (
     "momentum",
     "ordered-momentum",
@@ -82,8 +82,12 @@ def hard_plan(size: Size) -> dict[str, tuple[Sweep, Sweep]]:
     return {s.name: (_digits(s, size, who, network, steps), _far(s, size, who)) for s in HARD}
 
 
+def _rates(size: Size) -> tuple[float, ...]:
+    return RATES if size.seeds > 1 else RATES[1:2]
+
+
 def _digits(setting: Setting, size: Size, who: Sequence[Candidate], network: str, steps: int) -> Sweep:
-    rates = RATES if size.seeds > 1 else RATES[3:4]
+    rates = _rates(size)
     return Sweep(
         f"hard-{setting.name}-{size.name}",
         "digits",
@@ -126,7 +130,7 @@ def hard_table(size: Size, store: Store) -> pl.DataFrame:
     """
     table = []
     for name, (digits, far) in hard_plan(size).items():
-        rows, fair = found_rows(digits, store), found_rows(far, store)
+        rows, fair = whole_seeds(found_rows(digits, store), len(_rates(size))), found_rows(far, store)
         shares = stability(rows, within=WITHIN, named="candidate") if rows else {}
         for candidate, found in shares.items():
             best = [r for r in rows if r["candidate"] == candidate and r["lr"] == found.best]
