@@ -125,6 +125,7 @@ SHORTLIST: tuple[str, ...] = (
     "clipped-ordered-momentum, c 2",
     "clipped-catch-up, c 2",
     "clipped-catch-up, c 1.5",
+    "clipped-catch-up, c 1.25, by lateness",
     "clipped-catch-up, c 1.5, by lateness",
     "clipped-momentum, c 1.5, by lateness",
 )
