@@ -50,7 +50,7 @@ class Copy(Problem):
         return None
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        raise NotImplementedError
+        return model.get_parameter("x").square().sum() / 2
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         return {}

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -50,9 +51,11 @@ class Trouble(Quadratic):
         self.folder, self.what, self.tickets, self.times = str(folder), what, tickets, times
 
     def batch_of(self, number: int, sample: int, group: int) -> Any:
-        if number in self.tickets and self._attempt(number) < self.times:
-            self._do()
         batch = self.batch(sample, group)
+        if number in self.tickets and self._attempt(number) < self.times:
+            if self.what == "shape":
+                return batch[0].expand(2, -1), None
+            self._do()
         if self.what == "nan" and number in self.tickets:
             return tuple(part * float("nan") for part in batch) if isinstance(batch, tuple) else batch * float("nan")
         return batch
@@ -75,10 +78,43 @@ class Trouble(Quadratic):
             signal.pause()
         elif self.what == "memory":
             raise MemoryError("no room for this sample")
+        elif self.what == "allocate":
+            torch.empty(1 << 50)
         elif self.what == "raise":
             raise KeyError("no such sample")
         elif self.what == "sys.exit":
             raise SystemExit(1)
+
+
+class Numpy(torch.utils.data.Sampler[int]):
+    """An order of its own, from a generator of numpy's."""
+
+    def __init__(self) -> None:
+        self.random = np.random.default_rng(1)
+
+    def __iter__(self) -> Any:
+        return iter(self.random.permutation(128).tolist())
+
+
+class See(lc.training.Callback):
+    """Notes which arrivals a run counts."""
+
+    def __init__(self, seen: list[int]) -> None:
+        self.seen = seen
+
+    def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
+        self.seen.append(outcome.arrival)
+
+
+class Die(lc.training.Callback):
+    """Ends a run with an exception after an arrival."""
+
+    def __init__(self, arrival: int) -> None:
+        self.arrival = arrival
+
+    def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
+        if outcome.arrival == self.arrival:
+            raise RuntimeError("died")
 
 
 class KillServer(lc.training.Callback):

@@ -16,7 +16,7 @@ import torch
 
 import latecomer as lc
 from latecomer.problems import Digits, Quadratic
-from latecomer.simulation import PATIENCE
+from latecomer.trainee import PATIENCE
 from support import NAMES, OPTIONS, TWINS
 from test_delays import MODELS
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Protocol, TypeVar
@@ -20,7 +20,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-__all__ = ["downloading", "watched"]
+__all__ = ["counting", "downloading", "watched"]
 
 T = TypeVar("T")
 
@@ -63,6 +63,20 @@ def _logged(items: Iterable[tuple[str, T]], total: int, console: Console, title:
             words = f"{title}: {count:,} of {total:,} runs after {timedelta(seconds=round(gone))}, about {left} left"
             console.print(words, soft_wrap=True, highlight=False, markup=False)
         yield item
+
+
+@contextmanager
+def counting(title: str, total: int, console: Console) -> Iterator[Callable[[int], None]]:
+    """Show how many there are of all there will be; yields what to tell the number to. Silent in a log.
+
+    Examples:
+        >>> with counting("kills", 3, Console(quiet=True)) as tell:
+        ...     tell(1)
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda done: bar.update(task, completed=done)
 
 
 @contextmanager

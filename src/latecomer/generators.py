@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 
-__all__ = ["other_generators", "seeded"]
+__all__ = ["gone_through", "other_generators", "seeded"]
 
 
 @contextmanager
@@ -51,3 +52,33 @@ def seeded(sample: int) -> Iterator[None]:
             yield
     finally:
         torch.set_rng_state(before)
+
+
+def gone_through(sampler: Iterable[Any], epoch: int, seed: int) -> list[Any]:
+    """Go through a sampler with everything random seeded: its own generators, those of samplers inside it, all others.
+
+    Examples:
+        >>> data = torch.utils.data.TensorDataset(torch.arange(50))
+        >>> sampler = torch.utils.data.RandomSampler(data, generator=torch.Generator())
+        >>> gone_through(sampler, 0, seed=7) == gone_through(sampler, 0, seed=7)
+        True
+    """
+    _seed_inside(sampler, epoch, seed)
+    with seeded(seed):
+        return list(sampler)
+
+
+def _seed_inside(sampler: Any, epoch: int, seed: int) -> None:
+    if callable(getattr(sampler, "set_epoch", None)):
+        sampler.set_epoch(epoch)
+    for part in vars(sampler).values() if hasattr(sampler, "__dict__") else ():
+        if isinstance(part, torch.Generator):
+            part.manual_seed(seed >> 1)
+        elif isinstance(part, np.random.Generator):
+            part.bit_generator.state = type(part.bit_generator)(seed).state
+        elif isinstance(part, np.random.RandomState):
+            part.seed(seed % 2**32)
+        elif isinstance(part, random.Random):
+            part.seed(seed)
+        elif isinstance(part, torch.utils.data.Sampler):
+            _seed_inside(part, epoch, seed)

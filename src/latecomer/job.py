@@ -22,6 +22,10 @@ from .statistics import Statistics
 __all__ = ["Contributor", "counts", "evaluated", "one_thread"]
 
 
+COLUMNS = frozenset({"update", "time", "arrival", "train_loss", "delay"})
+"""What a history has besides metrics."""
+
+
 class Contributor:
     """Computes contributions of a problem: same ticket, point and coefficients, same bits, in whichever process.
 
@@ -87,8 +91,11 @@ class Contributor:
 
     def _gradient(self, point: Tensor, batch: Any, sample: int, out: Tensor) -> float:
         torch.default_generator.manual_seed(sample >> 1)  # dropout and the like
-        if self.problem.gradient(point, batch, out):
+        target = out.view_as(out)  # torch may reshape what it writes to, and that must not be the slot
+        if self.problem.gradient(point, batch, target):
             loss = math.nan
+            if target.shape != out.shape:
+                raise ValueError(f"The problem's gradient has shape {tuple(target.shape)}, not {tuple(out.shape)}")
         else:
             with other_generators(sample):
                 loss = float(self.flat.gradient(point, lambda module: self.problem.loss(module, batch), out))
@@ -125,9 +132,9 @@ def evaluated(problem: Problem, module: nn.Module) -> dict[str, float]:
             part.training = training
     if not isinstance(metrics, Mapping) or not all(isinstance(value, Real) for value in metrics.values()):
         raise TypeError(f"A problem's evaluate must return names and numbers, got {metrics!r}")
-    taken = {"update", "time"} & metrics.keys()
+    taken = sorted(COLUMNS & metrics.keys())
     if taken:
-        raise ValueError(f"A problem's evaluate may not call a metric {taken.pop()!r}: the history has that column")
+        raise ValueError(f"A problem's evaluate may not call a metric {taken[0]!r}: the history has that column")
     return {str(name): float(value) for name, value in metrics.items()}
 
 

@@ -176,6 +176,11 @@ class Server:
 
     # ---- tickets ------------------------------------------------------------------------------------------------
 
+    @property
+    def upcoming(self) -> int:
+        """Number of the ticket that will be issued next."""
+        return min(self._lost) if self._lost else self._record.tickets
+
     def issue(self, worker: int, *, at: float = math.nan) -> Ticket:
         """Give a worker its next ticket: the oldest that was lost, with the iterate it had, or a new one."""
         number = self._seat(worker)

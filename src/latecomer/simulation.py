@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from .files import atomic
-from .flat import FlatModule
 from .job import Contributor, counts, evaluated
+from .naming import named
 from .optim import METHODS
 from .optim.checks import whole_number
 from .policy import Async, Policy, Ticket
@@ -28,11 +28,9 @@ from .problems.base import Problem
 from .replay import Replay
 from .server import Server
 from .trace import Trace
+from .trainee import Trainee
 
-__all__ = ["PATIENCE", "Run", "interrupts_between_arrivals", "simulate"]
-
-PATIENCE = 100
-"""How many non-finite contributions in a row end a run."""
+__all__ = ["Run", "interrupts_between_arrivals", "simulate"]
 
 
 @dataclass(frozen=True)
@@ -87,13 +85,11 @@ class _Simulation:
     schedule: Callable[[Any], Any] | None = None
     rows: list[dict[str, Any]] = field(default_factory=list)
     t: int = 0
-    diverged_at: int | None = None
-    bad_in_a_row: int = 0
 
     def __post_init__(self) -> None:
         header = self.trace.header
-        self.flat = FlatModule(self.problem.model(self.seed))
-        self.optimizer = METHODS[self.method]([self.flat.group], **self.options)
+        self.trainee = Trainee(self.problem, self.method, self.options, self.seed, self.schedule)
+        self.flat, self.optimizer = self.trainee.flat, self.trainee.optimizer
         self.server = Server(
             self.optimizer,
             workers=header.workers - len(header.joined),
@@ -106,28 +102,24 @@ class _Simulation:
         self.gradient = torch.zeros_like(self.flat.x, requires_grad=False)
         self.replay = Replay(self.server, self.trace)
         self.given_up = frozenset(header.given_up)
-        self.scheduler = None if self.schedule is None else self.schedule(self.optimizer)
+
+    @property
+    def diverged_at(self) -> int | None:
+        """The arrival at which the run was given up, or None."""
+        return self.trainee.diverged_at
 
     def advance(self) -> None:
         """Do what happened before the next arrival, and receive it."""
         ticket = self.replay.next()
         group, at = self._of_arrival("group"), self._of_arrival("end")
-        updates = self.optimizer.t
         if ticket.number in self.given_up:
             outcome = self.server.give_up(ticket, group=group, at=at)
         else:
             outcome = self.server.receive(ticket, lambda: self._contribution(ticket, group), group=group, at=at)
         self.t += 1
-        if self.scheduler is not None and self.optimizer.t > updates:
-            self.scheduler.step()
         if counts(ticket, outcome):
             self.compute.statistics.merge()
-        if outcome.status == "applied":
-            self.bad_in_a_row = 0
-        elif not outcome.finite:
-            self.bad_in_a_row += 1
-            if self.bad_in_a_row >= PATIENCE or not bool(torch.isfinite(self.flat.x).all()):
-                self.diverged_at = self.t
+        self.trainee.counted(outcome)
 
     def _of_arrival(self, name: str) -> Any:
         """Look a column up for the next arrival, without a sorted copy of it."""
@@ -148,15 +140,15 @@ class _Simulation:
             time = self.trace.columns["end"][self.trace.rows[self.t - 1]].item() if self.t else 0.0
         self.rows.append({"update": self.optimizer.t, "time": time, **metrics})
         loss = metrics.get("loss", 0.0)
-        if self.diverged_at is None and not (math.isfinite(loss) and bool(torch.isfinite(self.flat.x).all())):
-            self.diverged_at = self.t
+        if self.diverged_at is None and not (math.isfinite(loss) and self.trainee.finite):
+            self.trainee.diverged_at = self.t
 
     def fingerprint(self) -> str:
         """Say which run this is, so that a checkpoint of another one is not taken for it."""
-        options = {name: _named(value) for name, value in sorted(self.options.items())}
+        options = {name: named(value) for name, value in sorted(self.options.items())}
         values = [repr(self.problem), self.method, options, self.seed, self.trace.digest, repr(self.policy)]
         if self.schedule is not None:
-            values.append(_named(self.schedule))
+            values.append(named(self.schedule))
         return json.dumps(values)
 
     def save(self, path: Path) -> None:
@@ -165,13 +157,9 @@ class _Simulation:
             "run": self.fingerprint(),
             "t": self.t,
             "rows": self.rows,
-            "diverged_at": self.diverged_at,
-            "bad_in_a_row": self.bad_in_a_row,
-            "buffers": dict(self.flat.module.named_buffers()),
+            "trainee": self.trainee.state_dict(),
             "server": self.server.state_dict(),
         }
-        if self.scheduler is not None:
-            state["scheduler"] = self.scheduler.state_dict()
         with atomic(path) as temporary, temporary.open("wb") as file:
             torch.save(state, file)
             file.flush()
@@ -188,12 +176,8 @@ class _Simulation:
             raise ValueError(f"{path} is the checkpoint of another run: choose another path, or remove it")
         self.server.load_state_dict(state["server"])
         self.replay = Replay(self.server, self.trace)
-        if self.scheduler is not None:
-            self.scheduler.load_state_dict(state["scheduler"])
+        self.trainee.load_state_dict(state["trainee"])
         self.t, self.rows = state["t"], state["rows"]
-        self.diverged_at, self.bad_in_a_row = state["diverged_at"], state["bad_in_a_row"]
-        for name, buffer in self.flat.module.named_buffers():
-            buffer.copy_(state["buffers"][name])
 
     def result(self) -> Run:
         """Return what there is."""
@@ -303,12 +287,6 @@ def _check_arguments(problem: Any, trace: Any, policy: Any, *callables: Any) -> 
         if function is not None and not callable(function):
             raise TypeError(f"progress, watch and schedule must be functions, got {function!r}")
     whole_number("the problem's number of groups", problem.groups, least=1)
-
-
-def _named(value: Any) -> str:
-    """Describe an option in a way that another process would repeat."""
-    name = getattr(value, "__qualname__", None)
-    return f"{value.__module__}.{name}" if name else repr(value)
 
 
 @contextmanager

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import os
+import select
 import signal
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from .engines import Died, Done, Engine, Evaluated, Event, Failed, Job, Ready, WorkerSpec
 from .flat import FlatModule
-from .job import Contributor, one_thread
-from .problems import Quadratic
+from .generators import seeded
+from .job import Contributor, evaluated, one_thread
+from .problems import Problem, Quadratic
 from .training import Callback, fit, replay
 
-__all__ = ["EngineError", "KillAt", "Probe", "check_engine"]
+__all__ = ["EngineError", "KillAt", "Normed", "Probe", "check_engine"]
 
 _PATIENCE = 60.0
 RAISES, KILLS, HANGS = 1001, 1002, 1003
@@ -56,8 +62,37 @@ class Probe(Quadratic):
         return self.batch(sample, group)
 
 
+class Normed(Problem):
+    """A small network with batch normalisation, whose running averages have to travel.
+
+    Examples:
+        >>> normed = Normed()
+        >>> float(normed.loss(normed.model(0), normed.batch(7, 0))) > 0
+        True
+    """
+
+    name = "normed"
+
+    def model(self, seed: int) -> nn.Module:
+        """Return the network."""
+        with seeded(seed):
+            return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+
+    def batch(self, sample: int, group: int) -> torch.Tensor:
+        """Draw eight inputs."""
+        return torch.randn(8, 3, generator=torch.Generator().manual_seed(sample >> 1))
+
+    def loss(self, model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        """Ask for the sum of the inputs."""
+        return nn.functional.mse_loss(model(batch), batch.sum(1, keepdim=True))
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Return the loss on inputs that are always the same."""
+        return {"loss": float(self.loss(model, self.batch(0, 0)))}
+
+
 class KillAt(Callback):
-    """Kills workers at given arrivals of a run: ``(seat, arrival)`` pairs.
+    """Kills workers at given arrivals of a run, ``(seat, arrival)``; if one is dying just then, its successor.
 
     Examples:
         >>> import latecomer as lc
@@ -67,13 +102,14 @@ class KillAt(Callback):
     """
 
     def __init__(self, *fail_at: tuple[int, int]) -> None:
-        self.fail_at = fail_at
+        self.fail_at = sorted(fail_at, key=lambda pair: pair[1])
 
     def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
         """Kill whoever is on the list."""
-        for seat, arrival in self.fail_at:
-            if arrival == outcome.arrival:
-                run.engine.kill(seat)
+        due = [pair for pair in self.fail_at if pair[1] <= outcome.arrival]
+        for pair in due:
+            if run.kill(pair[0]):
+                self.fail_at.remove(pair)
 
 
 def check_engine(make_engine: Callable[[], Engine], *, processes: bool = True) -> list[str]:
@@ -92,10 +128,31 @@ def check_engine(make_engine: Callable[[], Engine], *, processes: bool = True) -
         ['workers take their seats', 'a gradient has the same bits as in this process', 'NaN is reported']
     """
     check = _Check(make_engine, processes)
-    names = ["seats", "bits", "nan", "raising", "evaluating", "killed", "restarted", "closed", "whole_run"]
+    names = ["seats", "bits", "nan", "raising", "evaluating", "killed", "restarted", "order", "closed"]
     if processes:
         names[5:5] = ["suicide", "hung"]
-    return [getattr(check, name)() for name in names]
+    with contextlib.closing(check.engine):
+        found = [getattr(check, name)() for name in names]
+    found += [_averages(make_engine), _whole_run(make_engine)]
+    return [*found, _orphans(make_engine)] if processes else found
+
+
+def _must(true: bool, what: str) -> None:
+    if not true:
+        raise EngineError(what)
+
+
+def _wait_for(engine: Engine, *wanted: type) -> list[Any]:
+    """Wait until there is one event for each of these types, and return them in order."""
+    found: list[Event] = []
+    until = time.monotonic() + _PATIENCE
+    while len(found) < len(wanted):
+        found += engine.events(1.0)
+        if time.monotonic() > until:
+            raise EngineError(f"waited {_PATIENCE:g} s for {[w.__name__ for w in wanted]}, got {found}")
+    if sorted(type(event).__name__ for event in found) != sorted(w.__name__ for w in wanted):
+        raise EngineError(f"expected {[w.__name__ for w in wanted]}, got {found}")
+    return found
 
 
 class _Check:
@@ -107,27 +164,11 @@ class _Check:
         self.spec = WorkerSpec(Probe(), size=10, dtype=torch.float64, points=2)
         self.slots = self.engine.start(self.spec, seats=2, slots=3)
 
-    def events(self, *wanted: type) -> list[Event]:
-        """Wait until there is one event for each of these types, and return them in order."""
-        found: list[Event] = []
-        until = time.monotonic() + _PATIENCE
-        while len(found) < len(wanted):
-            found += self.engine.events(1.0)
-            if time.monotonic() > until:
-                raise EngineError(f"waited {_PATIENCE:g} s for {[w.__name__ for w in wanted]}, got {found}")
-        if sorted(type(event).__name__ for event in found) != sorted(w.__name__ for w in wanted):
-            raise EngineError(f"expected {[w.__name__ for w in wanted]}, got {found}")
-        return found
-
     def one(self, wanted: type, seat: int, number: int | None = None) -> Any:
-        (event,) = self.events(wanted)
+        (event,) = _wait_for(self.engine, wanted)
         if event.seat != seat or (number is not None and getattr(event, "number", None) != number):
             raise EngineError(f"expected {wanted.__name__} of seat {seat} and ticket {number}, got {event}")
         return event
-
-    def must(self, true: bool, what: str) -> None:
-        if not true:
-            raise EngineError(what)
 
     def job(self, number: int, slot: int = 0, **more: Any) -> Job:
         for value, point in zip((5.0, 4.0), self.slots[slot].points, strict=True):
@@ -135,10 +176,10 @@ class _Check:
         return Job(number, slot, sample=2**63 + number, version=3, here=1.0, before=-0.9, **more)
 
     def seats(self) -> str:
-        seats = {event.seat for event in self.events(Ready, Ready)}
-        self.must(seats == {0, 1}, f"seats 0 and 1 must be ready, got {seats}")
+        seats = {event.seat for event in _wait_for(self.engine, Ready, Ready)}
+        _must(seats == {0, 1}, f"seats 0 and 1 must be ready, got {seats}")
         shapes = [(len(slot.points), slot.gradient.shape, slot.gradient.dtype) for slot in self.slots]
-        self.must(shapes == [(2, torch.Size([10]), torch.float64)] * 3, f"the slots have the wrong shapes: {shapes}")
+        _must(shapes == [(2, torch.Size([10]), torch.float64)] * 3, f"the slots have the wrong shapes: {shapes}")
         return "workers take their seats"
 
     def bits(self) -> str:
@@ -149,28 +190,28 @@ class _Check:
         contribute = Contributor(self.spec.problem, FlatModule(self.spec.problem.model(0)), 2)
         with one_thread(), torch.random.fork_rng(devices=[]):
             contribute(self.slots[2].points, here, 7, job.sample, group, 3, 1.0, -0.9)
-        self.must(done.group == group and done.finite, f"wrong group or flag: {done}")
-        self.must(torch.equal(self.slots[2].gradient, here), "the gradient has other bits than in this process")
+        _must(done.group == group and done.finite, f"wrong group or flag: {done}")
+        _must(torch.equal(self.slots[2].gradient, here), "the gradient has other bits than in this process")
         return "a gradient has the same bits as in this process"
 
     def nan(self) -> str:
         job = self.job(8)
         self.slots[0].points[0].fill_(float("nan"))
         self.engine.submit(0, job)
-        self.must(not self.one(Done, 0, 8).finite, "a NaN went unnoticed")
+        _must(not self.one(Done, 0, 8).finite, "a NaN went unnoticed")
         return "NaN is reported"
 
     def raising(self) -> str:
         self.engine.submit(0, self.job(RAISES))
         reason = self.one(Failed, 0, RAISES).reason
-        self.must("KeyError: 'probe'" in reason, f"the reason is {reason!r}")
+        _must("KeyError: 'probe'" in reason, f"the reason is {reason!r}")
         self.works(0)
         return "a job that raises is reported, and its worker goes on"
 
     def evaluating(self) -> str:
         self.engine.submit(1, self.job(12, evaluate=True))
         metrics = self.one(Evaluated, 1, 12).metrics
-        self.must(metrics["loss"] > 0, f"the metrics are {metrics}")
+        _must(metrics["loss"] > 0, f"the metrics are {metrics}")
         return "a model is evaluated"
 
     def works(self, seat: int) -> None:
@@ -208,28 +249,111 @@ class _Check:
         self.works(1)
         return "a new worker takes a seat"
 
+    def order(self) -> str:
+        """Kill a worker that has just got a job: whatever it answers comes before its death, and nothing after it."""
+        for number in (31, 32, 33):
+            self.engine.submit(0, self.job(number))
+            self.engine.kill(0)
+            found: list[Event] = []
+            until = time.monotonic() + _PATIENCE
+            while not found or not isinstance(found[-1], Died):
+                found += self.engine.events(1.0)
+                _must(time.monotonic() < until, f"a killed worker's death is not reported, only {found}")
+            _must(all(isinstance(event, Done) for event in found[:-1]), f"before its death may come a Done: {found}")
+            self.slots[0].gradient.fill_(number)  # by now the slot is the next one's
+            self.engine.restart(0)
+            self.one(Ready, 0)
+            _must(bool((self.slots[0].gradient == number).all()), "a slot was written to after its worker's death")
+        return "what a worker says comes before its death, and nothing after it"
+
     def closed(self) -> str:
         self.engine.submit(0, self.job(22))  # work in progress is no obstacle
         self.engine.close()
         self.engine.close()
         return "closing twice is fine"
 
-    def whole_run(self) -> str:
-        problem = Probe()
-        with tempfile.TemporaryDirectory() as folder:
-            result = fit(
-                problem,
-                optimizer="ordered-mu2",
-                lr=0.01,
-                workers=2,
-                engine=self.make_engine(),
-                steps=100,
-                callbacks=[KillAt((0, 20), (1, 40), (1, 60))],
-                record=Path(folder) / "run.parquet",
-            )
-            again = replay(Path(folder) / "run.parquet", problem)
-        # A worker that is killed shortly before the end may die when nobody counts any more.
-        self.must(1 <= result.deaths <= 3, f"3 workers were killed, {result.deaths} deaths reported")
-        self.must(len(set(result.trace.ticket.tolist())) == 100, "not every ticket was applied exactly once")
-        self.must(again.difference == 0.0, again.verdict)
-        return "a run with deaths replays to the same bits"
+
+def _averages(make_engine: Callable[[], Engine]) -> str:
+    problem = Normed()
+    flat = FlatModule(problem.model(0))
+    here = Contributor(problem, flat, 1)
+    size, count = flat.x.numel(), len(here.statistics.sent)
+    with make_engine() as engine:
+        slots = engine.start(WorkerSpec(problem, size, flat.x.dtype, statistics=count), seats=1, slots=2)
+        _wait_for(engine, Ready)
+        for slot in slots:
+            slot.points[0].copy_(flat.x.detach())
+        engine.submit(0, Job(0, slot=1, sample=7))
+        _wait_for(engine, Done)
+        with one_thread(), torch.random.fork_rng(devices=[]):
+            here(slots[1].points, torch.empty(size), 0, 7, 0, 1)
+        _must(torch.equal(slots[1].statistics, here.statistics.sent), "running averages do not come up as computed")
+        slots[0].statistics.copy_(torch.arange(count) + 1.0)
+        engine.submit(0, Job(1, slot=0, evaluate=True))
+        (event,) = _wait_for(engine, Evaluated)
+        flat.at(slots[0].points[0])
+        here.statistics.load(torch.arange(count) + 1.0)
+        _must(event.metrics == evaluated(problem, flat.module), "running averages do not go down to be evaluated")
+    return "running averages go both ways"
+
+
+def _whole_run(make_engine: Callable[[], Engine]) -> str:
+    problem = Normed()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.parquet"
+        result = fit(
+            problem, optimizer="ordered-mu2", lr=0.01, workers=2, engine=make_engine(), steps=100, record=path,
+            callbacks=[KillAt((0, 20), (1, 40), (1, 60))],
+        )  # fmt: skip
+        again = replay(path, problem)
+    _must(result.deaths == 3, f"3 workers were killed, {result.deaths} deaths reported")
+    _must(len(set(result.trace.ticket.tolist())) == 100, "not every ticket was applied exactly once")
+    _must(again.difference == 0.0, again.verdict)
+    return "a run with deaths replays to the same bits"
+
+
+def _orphans(make_engine: Callable[[], Engine]) -> str:
+    """Kill a server, and wait for everybody it had started."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    server = context.Process(target=_serve_for_ever, args=(make_engine, theirs), name="server")
+    server.start()
+    theirs.close()
+    try:
+        _must(ours.poll(2 * _PATIENCE), "a server in a process of its own did not get its workers up")
+        pids, memory = ours.recv()
+    except EOFError:
+        raise EngineError("a server in a process of its own ended before its workers were up") from None
+    finally:
+        server.kill()
+        server.join()
+        ours.close()
+    _must(all(_ended(pid) for pid in pids), f"the server was killed, and workers live on ({pids})")
+    _must(not memory & _shared_memory(), f"the server was killed, and shared memory is left: {sorted(memory)}")
+    return "nothing is left of a server that is killed"
+
+
+def _serve_for_ever(make_engine: Callable[[], Engine], pipe: Connection) -> None:
+    before = _shared_memory()
+    engine = make_engine()
+    engine.start(WorkerSpec(Probe(), size=10, dtype=torch.float64), seats=2, slots=2)
+    pids = [event.pid for event in _wait_for(engine, Ready, Ready)]
+    pipe.send((pids, _shared_memory() - before))
+    threading.Event().wait()
+
+
+def _shared_memory() -> set[str]:
+    folder = Path("/dev/shm")
+    return {path.name for path in folder.iterdir() if not path.name.startswith("sem.")} if folder.exists() else set()
+
+
+def _ended(pid: int) -> bool:
+    """Wait until a process that is not our child has ended, as long as patience lasts."""
+    try:
+        watched = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([watched], [], [], _PATIENCE)[0])
+    finally:
+        os.close(watched)

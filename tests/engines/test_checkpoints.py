@@ -12,12 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import latecomer as lc
-from engine_tasks import data, regression
+from engine_tasks import Die, See, data, network, regression, score
+from latecomer.engines import Evaluated, Event
+from latecomer.engines.inline import InlineEngine
 from latecomer.training import checkpoint as module
 from latecomer.training import replay
 from latecomer.training.books import Books
+from latecomer.training.journal import Journal
 from latecomer.training.saving import Saver
 
 OPTIONS: dict[str, Any] = {"lr": 0.05, "workers": 2, "engine": "inline", "checkpoint_every": 10}
@@ -38,7 +42,7 @@ def test_a_damaged_newest_checkpoint_falls_back_and_nothing_is_lost(harm: str, t
     straight = lc.fit(regression(), steps=60, **OPTIONS)
     lc.fit(regression(), steps=60, checkpoint=folder, callbacks=[Stop(40)], **OPTIONS)
     newest = sorted(folder.glob("*.json"))[-1]
-    tensors = newest.with_suffix(".safetensors")
+    (tensors,) = folder.glob(f"{newest.stem}-*.safetensors")
     if harm == "cut":
         tensors.write_bytes(tensors.read_bytes()[:-7])
     elif harm == "flipped":
@@ -66,9 +70,9 @@ def test_only_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
 
 def test_the_last_k_are_kept_and_another_run_is_refused(tmp_path: Path) -> None:
     lc.fit(regression(), steps=60, checkpoint=tmp_path, keep=2, **OPTIONS)
-    assert sorted(path.name for path in tmp_path.glob("arrival-*")) == [
-        f"arrival-{n:09d}.{kind}" for n in (50, 60) for kind in ("json", "safetensors")
-    ]
+    for kind in ("json", "safetensors"):
+        names = sorted(path.name[:17] for path in tmp_path.glob(f"*.{kind}"))
+        assert names == ["arrival-000000050", "arrival-000000060"]
     with pytest.raises(ValueError, match=r"checkpoints of another run \(options"):
         lc.fit(regression(), steps=60, checkpoint=tmp_path, **{**OPTIONS, "lr": 0.06})
     assert lc.fit(regression(), steps=60, checkpoint=tmp_path, **OPTIONS).server.arrivals == 60
@@ -94,25 +98,51 @@ def test_a_full_disk_costs_a_warning_and_leaves_the_ones_before(
     kept = module.Checkpoints(tmp_path)
     assert not list(tmp_path.glob("*.part"))
     for path in kept.paths():
-        assert module._read(path)["state"]
+        assert kept._read(path)["state"]
     assert 2 < len(kept.paths()) < 11
 
 
-def test_a_journal_that_cannot_be_written_costs_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from latecomer.training.journal import Entry, Journal
+class FullFor:
+    """A file that takes half of what is written, as a full disk does, for some of the writes."""
 
-    real = Journal.append
+    def __init__(self, file: Any, counted: list[int]) -> None:
+        self.file, self.counted = file, counted
 
-    def full(self: Journal, entry: Entry) -> None:
-        if self.entries == 25:
-            self.close()
-            raise OSError(errno.ENOSPC, "No space left on device", str(self.path))
-        real(self, entry)
+    def write(self, data: bytes) -> int:
+        self.counted.append(len(data))
+        full = 25 < len(self.counted) < 28  # the second try is the mark behind the gap
+        return int(self.file.write(data[: len(data) // 2] if full else data))
 
-    monkeypatch.setattr(Journal, "append", full)
-    with pytest.warns(UserWarning, match="journal cannot be written"):
-        result = lc.fit(regression(), steps=40, checkpoint=tmp_path, **OPTIONS)
-    assert result.server.arrivals == 40
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_journal_on_a_full_disk_costs_a_warning_and_goes_on_after_a_later_checkpoint(
+    lost: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries are missing between 12 arrivals and 30; the run dies at 37, and ``lost`` checkpoints are damaged."""
+    written: list[int] = []
+    real = Journal.open
+
+    def opened(self: Journal, entries: int) -> None:
+        real(self, entries)
+        self._file = FullFor(self._file, written)  # type: ignore[assignment]
+
+    monkeypatch.setattr(Journal, "open", opened)
+    folder = tmp_path / "ckpt"
+    with pytest.warns(UserWarning, match="journal cannot be written"), pytest.raises(RuntimeError, match="died"):
+        lc.fit(regression(), steps=60, checkpoint=folder, callbacks=[Die(37)], keep=9, **OPTIONS)
+    monkeypatch.undo()
+    newest = [path for path in sorted(folder.glob("*.json")) if "37" not in path.name]
+    for path in [folder / "arrival-000000037.json", *newest[len(newest) - lost :]]:  # the first: it was killed
+        path.unlink()
+    seen: list[int] = []
+    options = {**OPTIONS, "record": tmp_path / "run.parquet"}
+    result = lc.fit(regression(), steps=60, checkpoint=folder, callbacks=[See(seen)], **options)
+    assert seen[0] == {0: 38, 1: 21, 2: 13}[lost]
+    assert sorted(set(result.trace.ticket.tolist())) == list(range(60))
+    assert replay(result.record or "", regression()).difference == 0.0
 
 
 def test_a_torn_journal_is_cut_at_its_last_whole_entry(tmp_path: Path) -> None:
@@ -123,13 +153,38 @@ def test_a_torn_journal_is_cut_at_its_last_whole_entry(tmp_path: Path) -> None:
     journal.write_bytes(journal.read_bytes()[:-5])
     seen: list[int] = []
 
-    class See(lc.training.Callback):
-        def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
-            seen.append(outcome.arrival)
-
-    lc.fit(regression(), steps=60, checkpoint=tmp_path, callbacks=[See()], **{**OPTIONS, "checkpoint_every": 100})
+    lc.fit(regression(), steps=60, checkpoint=tmp_path, callbacks=[See(seen)], **{**OPTIONS, "checkpoint_every": 100})
     assert seen == list(range(seen[0], 61))
     assert 16 <= seen[0] <= 18
+
+
+@pytest.mark.parametrize("other", [{"loss": nn.functional.l1_loss}, {"data": data(64)}], ids=["loss", "data"])
+def test_a_folder_of_another_task_of_the_same_shape_is_refused(other: dict[str, Any], tmp_path: Path) -> None:
+    lc.fit(regression(), steps=10, checkpoint=tmp_path, **OPTIONS)
+    task = lc.Task(network, other.get("loss", nn.functional.mse_loss), other.get("data", data()), batch_size=16)
+    with pytest.raises(ValueError, match=r"checkpoints of another run \(problem"):
+        lc.fit(task, steps=20, checkpoint=tmp_path, **OPTIONS)
+
+
+class NeverEvaluates(InlineEngine):
+    """Keeps the results of evaluations to itself."""
+
+    def events(self, timeout: float | None = None) -> list[Event]:
+        return [event for event in super().events(timeout) if not isinstance(event, Evaluated)]
+
+
+def test_a_row_that_still_waited_for_its_metrics_is_in_the_history_of_the_resumed_run(tmp_path: Path) -> None:
+    options: dict[str, Any] = {**OPTIONS, "workers": 1, "steps": 60, "evaluate_every": 10}
+    straight = lc.fit(regression(evaluate=score), **options)
+    with pytest.raises(RuntimeError, match="died"):
+        lc.fit(
+            regression(evaluate=score), checkpoint=tmp_path, callbacks=[Die(27)],
+            **{**options, "engine": NeverEvaluates(), "checkpoint_every": 15},
+        )  # fmt: skip
+    resumed = lc.fit(regression(evaluate=score), checkpoint=tmp_path, **{**options, "checkpoint_every": 15})
+    columns = ["update", "arrival", "train_loss", "delay", "loss"]
+    assert resumed.history.select(columns).equals(straight.history.select(columns))
+    assert resumed.history["loss"].null_count() == 0
 
 
 class Photograph(lc.training.Callback):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import signal
 import subprocess
 import sys
@@ -29,11 +28,11 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def test_the_local_engine_keeps_the_contract() -> None:
-    assert len(check_engine(LocalEngine)) == 11
+    assert len(check_engine(LocalEngine)) == 14
 
 
 def test_the_inline_engine_keeps_the_contract() -> None:
-    assert len(check_engine(InlineEngine, processes=False)) == 9
+    assert len(check_engine(InlineEngine, processes=False)) == 11
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -227,9 +226,22 @@ def test_ctrl_c_leaves_a_checkpoint_and_a_record(tmp_path: Path) -> None:
     assert replay(tmp_path / "run.parquet", regression()).difference == 0.0
 
 
-def test_missing_tensorboard_names_the_extra() -> None:
-    if importlib.util.find_spec("tensorboard") is not None:
-        pytest.skip("it is installed")
+def test_the_history_can_be_read_by_tensorboard(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    task = regression(evaluate=score)
+    options: dict[str, Any] = {"lr": 0.01, "engine": "inline", "steps": 30, "evaluate_every": 10}
+    result = lc.fit(task, tensorboard=tmp_path / "logs", **options)
+    written = EventAccumulator(str(tmp_path / "logs")).Reload()
+    for name in ("loss", "train_loss", "delay", "time", "arrival"):
+        rows = result.history.drop_nulls(name)
+        events = written.Scalars(name)
+        assert [event.step for event in events] == rows["update"].to_list()
+        assert [event.value for event in events] == pytest.approx(rows[name].to_list(), rel=1e-6)
+
+
+def test_missing_tensorboard_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(ImportError, match=r"latecomer\[tensorboard\]"):
         lc.fit(regression(), lr=0.1, engine="inline", steps=5, tensorboard="logs")
 

@@ -1,6 +1,6 @@
 """Measurements that a user can repeat: what real workers do under kills, and against waiting for the slowest."""
 
 from .soak import Soak, soak
-from .straggler import straggler
+from .straggler import Straggler
 
-__all__ = ["Soak", "soak", "straggler"]
+__all__ = ["Soak", "Straggler", "soak"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from ..training import Callback, fit, replay
 
 __all__ = ["Soak", "soak"]
 
+_NEVER = 10**9  # contributions: the reaper ends the run
+
 
 @dataclass(frozen=True)
 class Soak:
@@ -28,6 +30,7 @@ class Soak:
         kills: How many workers were killed.
         deaths: How many deaths the engine reported.
         arrivals: Contributions counted.
+        late: How many of them were late by an update or more.
         tickets: Tickets issued, those still out at the end included.
         lost: How often a kill took a ticket along, which was then issued again.
         exactly_once: Whether every ticket but those still out was counted exactly once.
@@ -35,13 +38,15 @@ class Soak:
         seconds: How long the run took.
 
     Examples:
-        >>> Soak(2, deaths=2, arrivals=9, tickets=11, lost=1, exactly_once=True, difference=1.0, seconds=1.0).good
-        False
+        >>> fine = {"deaths": 2, "arrivals": 9, "late": 8, "tickets": 11, "lost": 1, "exactly_once": True, "seconds": 1}
+        >>> Soak(2, difference=0.0, **fine).good, Soak(2, difference=1.0, **fine).good
+        (True, False)
     """
 
     kills: int
     deaths: int
     arrivals: int
+    late: int
     tickets: int
     lost: int
     exactly_once: bool
@@ -50,47 +55,57 @@ class Soak:
 
     @property
     def good(self) -> bool:
-        """Whether the run held."""
-        return self.exactly_once and self.difference == 0.0 and self.deaths >= self.kills
+        """Whether the run held: and there was something to hold, for without others at work nothing is ever late."""
+        return self.exactly_once and self.difference == 0.0 and self.deaths == self.kills and self.late > 0
 
 
 class _Reaper(Callback):
-    """Kills a random worker at every planned arrival, or as soon after it as one is up."""
+    """Kills a random worker after a random number of arrivals with everybody up, and ends the run after the last."""
 
-    def __init__(self, when: Sequence[int], draws: np.random.Generator) -> None:
-        self.when, self.draws, self.done = when, draws, 0
+    def __init__(self, kills: int, every: int, draws: np.random.Generator, told: Callable[[int], None]) -> None:
+        self.kills, self.every, self.draws, self.told = kills, every, draws, told
+        self.done, self._left = 0, self._gap()
+
+    def _gap(self) -> int:
+        return int(self.draws.geometric(1.0 / self.every))
 
     def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
-        while self.done < len(self.when) and self.when[self.done] <= outcome.arrival:
-            seats = self.draws.permutation(run.workers)
-            if not any(run.kill(int(seat)) for seat in seats):
-                return
+        if len(run.up) < run.workers:  # a new one takes longer to come than many arrivals of the others
+            return
+        self._left -= 1
+        if self._left > 0:
+            return
+        if self.done == self.kills:
+            run.stop()
+        elif run.kill(int(self.draws.integers(run.workers))):
             self.done += 1
+            self._left = self._gap()
+            self.told(self.done)
 
 
 def soak(
     kills: int = 1000,
     *,
     every: int = 8,
-    workers: int = 2,
+    workers: int = 3,
     method: str = "catch-up",
     problem: Problem | None = None,
     engine: str | Engine = "local",
     seed: int = 0,
-    progress: Any = False,
+    told: Callable[[int], None] = lambda done: None,
     **options: Any,
 ) -> Soak:
     """Train while workers are killed at random, and check what is left.
 
     Args:
         kills: How many.
-        every: Contributions between kills, on average.
+        every: Contributions between kills, on average, counted while all workers are up.
         workers: Number of workers.
         method: Name of the method.
         problem: What to train; a quadratic by default.
         engine: Where.
         seed: Draws who is killed when, and the samples.
-        progress: As for `latecomer.fit`.
+        told: Called after every kill with their number so far.
         **options: Hyper-parameters of the method.
 
     Examples:
@@ -98,23 +113,21 @@ def soak(
         True
     """
     whole_number("kills", kills, least=1)
-    steps = (kills + 1) * whole_number("every", every, least=1)
-    draws = stream(seed, "kills")
-    when = np.sort(draws.choice(np.arange(1, steps - every), size=kills, replace=False))
-    reaper = _Reaper([int(arrival) for arrival in when], draws)
+    reaper = _Reaper(kills, whole_number("every", every, least=1), stream(seed, "kills"), told)
     problem = problem or Quadratic()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.parquet"
         # A ticket is killed again and again by chance here, not by what is in it: none may be given up.
         result = fit(
-            problem, optimizer=method, workers=workers, engine=engine, steps=steps, attempts=kills + 1,
-            callbacks=[reaper], record=path, progress=progress, seed=seed, **{"lr": 1e-3, **options},
+            problem, optimizer=method, workers=workers, engine=engine, steps=_NEVER, attempts=kills + 1,
+            callbacks=[reaper], record=path, seed=seed, **{"lr": 1e-3, **options},
         )  # fmt: skip
         difference = replay(path, problem).difference
     return Soak(
         kills=reaper.done,
         deaths=result.deaths,
         arrivals=len(result.trace),
+        late=int((result.trace.delay > 0).sum()),
         tickets=int(result.trace.columns["ticket"].max()) + 1,
         lost=int((result.trace.columns["status"] == STATUSES.index("lost")).sum()),
         exactly_once=_exactly_once(result.trace, {ticket.number for ticket in result.server.in_flight}),

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import copy
 import heapq
+import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import torch
+from torch import Tensor
 
 from ..delays import SampleCost
 from ..delays.base import groups_from
-from ..engines import Engine
+from ..files import atomic
+from ..flat import FlatModule
+from ..intervals import Interval, mean
+from ..job import evaluated
 from ..optim import AsyncSGD
+from ..optim.checks import POSITIVE, whole_number
 from ..policy import Synchronous, Ticket
 from ..problems import Problem, Text
 from ..seeds import uniforms
 from ..server import Server
 from ..simulation import simulate
 from ..trace import Trace
-from ..training import fit
+from ..training import Callback, fit
 
-__all__ = ["straggler", "synchronous_trace"]
+__all__ = ["Straggler", "synchronous_trace"]
 
 METHODS: Mapping[str, dict[str, Any]] = {
     "synchronous momentum": {"method": "momentum", "beta": 0.1},
@@ -33,127 +41,230 @@ METHODS: Mapping[str, dict[str, Any]] = {
 }
 """What is compared: the first waits for all workers before every update."""
 SYNCHRONOUS = "synchronous momentum"
+_CLOCKS = ("real", "virtual")
 
 
-def straggler(
-    problem: Problem | None = None,
-    *,
-    steps: int = 2000,
-    lrs: Sequence[float] = (0.1, 0.3, 1.0),
-    workers: int = 2,
-    virtual_workers: int = 8,
-    engine: str | Engine = "local",
-    patience: float = 2.0,
-    evaluations: int = 20,
-    seed: int = 0,
-    told: Callable[[str], None] = lambda words: None,
-) -> pl.DataFrame:
-    """Train synchronously and asynchronously, and return how long each took to the same validation loss.
+class Straggler:
+    """Synchronous and asynchronous training on the same data: how long each takes to the same validation loss.
 
-    Every method gets its best learning rate of the list, by its last validation loss. The target is what synchronous
-    training reached at the end with its own best one, on the same clock. The real clock is that of processes on this
-    machine. The virtual one has more workers than the machine has cores; what a gradient of each length costs was
-    measured here just before.
+    Every method gets its best learning rate of the list, by its last validation loss with the first seed; what counts
+    is measured with the seeds after it. The target is what synchronous training reached at the end, with the same seed
+    on the same clock. The real clock is that of processes on this machine, which evaluate nothing meanwhile: snapshots
+    are taken as they train, and evaluated afterwards. The virtual clock has more workers than the machine has cores;
+    what a gradient of each length costs was measured here just before.
 
     Args:
         problem: What to train, with groups that cost unevenly; the text problem by default.
         steps: Contributions of a synchronous run.
         lrs: Learning rates to try.
+        seeds: How many seeds to measure with, after the one that chooses learning rates.
         workers: Real workers.
         virtual_workers: Workers of the virtual clock.
-        engine: Where the real ones are.
+        engine: Where the real ones are, by name.
         patience: How many times as many contributions the others may use: it is time that counts, not contributions.
         evaluations: Evaluations of a synchronous run.
-        seed: Draws the samples, initialises the model.
-        told: Called before every run, for progress.
-
-    Returns:
-        One row a method and clock: learning rate, seconds to the target (infinity if it was missed), ratio to the
-        synchronous run, last losses, mean delays.
+        seed: The first seed: draws the samples, initialises the model.
+        keep: A file for what is done, from which a comparison that was interrupted goes on.
 
     Examples:
         >>> small = Text(width=8, layers=1, heads=2, lengths=(8, 32), shares=(0.8, 0.2), evaluated=64, limit=200_000)
-        >>> rows = straggler(small, steps=24, lrs=(0.1,), engine="inline", evaluations=2, virtual_workers=3)
-        >>> rows["clock"].unique(maintain_order=True).to_list(), rows.height
+        >>> options = {"lrs": (0.1,), "seeds": 1, "engine": "inline", "evaluations": 2, "virtual_workers": 3}
+        >>> comparison = Straggler(small, steps=24, **options)
+        >>> len(list(comparison.runs())) == comparison.total
+        True
+        >>> comparison.table()["clock"].unique(maintain_order=True).to_list(), comparison.table().height
         (['real', 'virtual'], 8)
     """
-    problem = problem or Text()
-    every, longer = max(1, steps // evaluations), max(steps, int(patience * steps))
-    costs = problem.costs() if isinstance(problem, Text) else (1.0,) * problem.groups
-    schedules = {
-        True: synchronous_trace(virtual_workers, steps, costs, problem.shares, seed),
-        False: SampleCost(virtual_workers, cost=costs, shares=problem.shares).trace(longer, seed),
-    }
-    rows = []
-    for clock in ("real", "virtual"):
-        for name, options in METHODS.items():
-            waits, given = name == SYNCHRONOUS, {k: v for k, v in options.items() if k != "method"}
-            for lr in lrs:
-                told(f"{name}, lr {lr:g}, {clock} clock")
-                if clock == "real":
-                    result = fit(
-                        problem, optimizer=options["method"], workers=workers, engine=engine, sync=waits,
-                        steps=steps if waits else longer, evaluate_every=every, seed=seed, lr=lr, **given,
-                    )  # fmt: skip
-                    history, delay = result.history, float(result.trace.delay.mean())
-                else:
-                    trace = schedules[waits]
-                    policy = Synchronous(virtual_workers) if waits else None
-                    run = simulate(
-                        problem,
-                        options["method"],
-                        trace,
-                        seed=seed,
-                        policy=policy,
-                        evaluate_every=every,
-                        lr=lr,
-                        **given,
-                    )
-                    history, delay = run.history, float(trace.delay.mean())
-                rows.append({"clock": clock, "method": name, "lr": lr, "delay": delay, "history": history})
-    return _compared(rows, problem)
+
+    def __init__(
+        self,
+        problem: Problem | None = None,
+        *,
+        steps: int = 2000,
+        lrs: Sequence[float] = (0.1, 0.3, 1.0),
+        seeds: int = 3,
+        workers: int = 2,
+        virtual_workers: int = 8,
+        engine: str = "local",
+        patience: float = 2.0,
+        evaluations: int = 20,
+        seed: int = 0,
+        keep: Path | None = None,
+    ) -> None:
+        if not lrs:
+            raise ValueError("Invalid lrs value: there is no learning rate to try")
+        self.problem, self.lrs = problem or Text(), [POSITIVE.check("lrs", lr) for lr in lrs]
+        self.steps, self.seeds = whole_number("steps", steps, least=1), whole_number("seeds", seeds, least=1)
+        self.workers, self.virtual_workers = workers, whole_number("virtual_workers", virtual_workers, least=1)
+        self.engine, self.seed = engine, whole_number("seed", seed)
+        self.every = max(1, self.steps // whole_number("evaluations", evaluations, least=1))
+        self.longer = max(self.steps, int(POSITIVE.check("patience", patience) * self.steps))
+        self._rows: dict[str, dict[str, Any]] = {}
+        self._keep = keep
+        self._costs: list[float] = []
+
+    @property
+    def total(self) -> int:
+        """How many runs there are."""
+        return len(_CLOCKS) * len(METHODS) * (len(self.lrs) + self.seeds)
+
+    def runs(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Do all runs, one after the other, and yield each with a word on it."""
+        self._begin()
+        for clock in _CLOCKS:
+            for name in METHODS:
+                for lr in self.lrs:
+                    yield f"{name}, lr {lr:g}, {clock}", self._run(clock, name, lr, self.seed)
+                best = self._best(clock, name)
+                for seed in self._fresh:
+                    yield f"{name}, seed {seed}, {clock}", self._run(clock, name, best, seed)
+
+    @property
+    def _fresh(self) -> range:
+        return range(self.seed + 1, self.seed + 1 + self.seeds)
+
+    def _best(self, clock: str, name: str) -> float:
+        return min(self.lrs, key=lambda lr: _last(self._rows[_key(clock, name, lr, self.seed)]))
+
+    # ---- what is kept --------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Take over what an earlier process has done, or measure what gradients cost and start."""
+        about = [repr(self.problem), self.steps, self.every, self.longer, self.workers, self.virtual_workers]
+        head = {"about": [*about, self.engine]}
+        if self._keep is not None and self._keep.exists():
+            lines = [_parsed(line) for line in self._keep.read_text().splitlines()]
+            if lines and lines[0] is not None and lines[0].get("about") == head["about"]:
+                self._costs = lines[0]["costs"]
+                self._rows = {row["key"]: row for row in lines[1:] if row is not None}
+        if not self._costs:
+            measured = self.problem.costs() if isinstance(self.problem, Text) else (1.0,) * self.problem.groups
+            self._costs = [float(cost) for cost in measured]
+        if self._keep is not None:
+            text = "".join(json.dumps(line) + "\n" for line in [head | {"costs": self._costs}, *self._rows.values()])
+            with atomic(self._keep) as temporary:
+                temporary.write_text(text)
+
+    def _run(self, clock: str, name: str, lr: float, seed: int) -> dict[str, Any]:
+        key = _key(clock, name, lr, seed)
+        if key not in self._rows:
+            history, delay = (self._real if clock == "real" else self._virtual)(name, lr, seed)
+            self._rows[key] = {"key": key, "delay": delay, "history": history}
+            if self._keep is not None:
+                with self._keep.open("a") as file:
+                    file.write(json.dumps(self._rows[key]) + "\n")
+        return self._rows[key]
+
+    def _real(self, name: str, lr: float, seed: int) -> tuple[list[dict[str, Any]], float]:
+        given, waits = dict(METHODS[name]), name == SYNCHRONOUS
+        training = copy.copy(self.problem)
+        training.evaluates = False  # type: ignore[attr-defined]
+        snapshots = _Snapshots(self.every)
+        result = fit(
+            training, optimizer=given.pop("method"), workers=self.workers, engine=self.engine, sync=waits,
+            steps=self.steps if waits else self.longer, callbacks=[snapshots], seed=seed, lr=lr, **given,
+        )  # fmt: skip
+        flat = FlatModule(self.problem.model(seed))
+        rows = [{"time": at, **evaluated(self.problem, flat.at(x))} for at, x in snapshots.taken]
+        return rows, float(result.trace.delay.mean())
+
+    def _virtual(self, name: str, lr: float, seed: int) -> tuple[list[dict[str, Any]], float]:
+        given, waits, shares = dict(METHODS[name]), name == SYNCHRONOUS, self.problem.shares
+        policy = None
+        if waits:
+            trace = synchronous_trace(self.virtual_workers, self.steps, self._costs, shares, seed)
+            policy = Synchronous(self.virtual_workers)
+        else:
+            trace = SampleCost(self.virtual_workers, cost=self._costs, shares=shares).trace(self.longer, seed)
+        method = given.pop("method")
+        options: dict[str, Any] = {"seed": seed, "policy": policy, "evaluate_every": self.every, "lr": lr, **given}
+        run = simulate(self.problem, method, trace, **options)
+        return run.history.to_dicts(), float(trace.delay.mean())
+
+    # ---- what came of it -----------------------------------------------------------------------------------------
+
+    def table(self) -> pl.DataFrame:
+        """Return one row a method and clock, once all runs are done.
+
+        ``faster`` is the synchronous run's time to the target over the method's, the geometric mean over seeds that
+        reached it, with Student's 95 % interval of the logarithms; ``reached`` says how many did.
+        """
+        found = []
+        for clock in _CLOCKS:
+            waiting = self._best(clock, SYNCHRONOUS)
+            for name in METHODS:
+                lr = self._best(clock, name)
+                rows = [self._rows[_key(clock, name, lr, seed)] for seed in self._fresh]
+                peers = [self._rows[_key(clock, SYNCHRONOUS, waiting, seed)] for seed in self._fresh]
+                times = [_reached(row, _last(peer)) for row, peer in zip(rows, peers, strict=True)]
+                waited = [_reached(peer, _last(peer)) for peer in peers]
+                met = [(w, t) for w, t in zip(waited, times, strict=True) if math.isfinite(t) and t > 0]
+                faster = _ratio([w / t for w, t in met])
+                ends = [row["history"][-1] for row in rows]
+                by_group = [key for key in ends[0] if key.startswith("loss_")]
+                found.append(
+                    {
+                        "clock": clock,
+                        "method": name,
+                        "lr": lr,
+                        "seconds": _mean([t for _, t in met]),
+                        "reached": len(met),
+                        "faster": faster.value,
+                        "faster_low": faster.low,
+                        "faster_high": faster.high,
+                        "total": _mean([end["time"] for end in ends]),
+                        "loss": _mean([end["loss"] for end in ends]),
+                        "shortest": _mean([end[by_group[0]] for end in ends]) if by_group else math.nan,
+                        "longest": _mean([end[by_group[-1]] for end in ends]) if by_group else math.nan,
+                        "delay": _mean([row["delay"] for row in rows]),
+                    }
+                )
+        return pl.DataFrame(found)
 
 
-def _compared(rows: list[dict[str, Any]], problem: Problem) -> pl.DataFrame:
-    found = []
-    for clock in ("real", "virtual"):
-        best = {
-            name: min((row for row in rows if (row["clock"], row["method"]) == (clock, name)), key=_last)
-            for name in METHODS
-        }
-        target = _last(best[SYNCHRONOUS])
-        waited = _reached(best[SYNCHRONOUS]["history"], target)
-        for name, row in best.items():
-            last = row["history"].row(-1, named=True)
-            seconds = _reached(row["history"], target)
-            by_group = [key for key in last if key.startswith("loss_")]
-            found.append(
-                {
-                    "clock": clock,
-                    "method": name,
-                    "lr": row["lr"],
-                    "target": target,
-                    "seconds": seconds,
-                    "faster": waited / seconds if seconds else math.nan,
-                    "total": last["time"],
-                    "loss": last["loss"],
-                    "shortest": last[by_group[0]] if by_group else math.nan,
-                    "longest": last[by_group[-1]] if by_group else math.nan,
-                    "delay": row["delay"],
-                }
-            )
-    return pl.DataFrame(found)
+class _Snapshots(Callback):
+    """Copies the parameters every so many arrivals, with the time."""
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self.taken: list[tuple[float, Tensor]] = []
+
+    def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
+        if outcome.arrival % self.every == 0 or outcome.arrival == run.steps:
+            self.taken.append((run.now, run.books.flat.x.detach().clone()))
+
+
+def _key(clock: str, name: str, lr: float, seed: int) -> str:
+    return f"{clock}/{name}/{lr!r}/{seed}"
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:  # the line that a killed process was writing
+        return None
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else math.nan
+
+
+def _ratio(values: Sequence[float]) -> Interval:
+    if not values:
+        return Interval(math.nan, math.nan, math.nan)
+    found = mean([math.log(value) for value in values])
+    high = math.exp(found.high) if found.high < 700 else math.inf
+    return Interval(math.exp(found.value), math.exp(found.low), high)
 
 
 def _last(row: dict[str, Any]) -> float:
-    loss = float(row["history"]["loss"][-1])
+    loss = float(row["history"][-1]["loss"])
     return loss if math.isfinite(loss) else math.inf
 
 
-def _reached(history: pl.DataFrame, target: float) -> float:
+def _reached(row: dict[str, Any], target: float) -> float:
     """Return when a run was first at the target, infinity if never."""
-    times = history.filter(pl.col("loss") <= target)["time"]
-    return float(times[0]) if len(times) else math.inf
+    return next((float(entry["time"]) for entry in row["history"] if entry["loss"] <= target), math.inf)
 
 
 def synchronous_trace(

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
-from ..engines import Job, Slot
-from ..flat import FlatModule
-from ..job import Contributor, counts
-from ..optim import METHODS
-from ..optim.kernels import is_finite
+from ..engines import Done, Job, Slot
+from ..job import counts
 from ..policy import Policy, Ticket
 from ..problems.base import Problem
 from ..server import Outcome, Server
-from ..simulation import PATIENCE
 from ..statistics import Statistics
+from ..trainee import Trainee
 from .journal import Entry, Journal
 
-__all__ = ["Books"]
+__all__ = ["Books", "MisfitError"]
+
+
+class MisfitError(ValueError):
+    """An entry of a journal that cannot have come after the state it is done on.
+
+    Examples:
+        >>> raise MisfitError("ticket 7 is not in flight")
+        Traceback (most recent call last):
+        latecomer.training.books.MisfitError: ticket 7 is not in flight
+    """
 
 
 class Books:
@@ -61,11 +69,10 @@ class Books:
         journal: Journal | None = None,
     ) -> None:
         self.problem, self.method, self.options, self.seed = problem, method, dict(options), seed
-        self.flat = FlatModule(problem.model(seed))
+        self._trainee = Trainee(problem, method, options, seed, schedule)
+        self.flat, self.optimizer = self._trainee.flat, self._trainee.optimizer
         if self.flat.x.device.type != "cpu":
             raise ValueError(f"The model is on {self.flat.x.device}: the server keeps it in memory, move it to the cpu")
-        self.optimizer = METHODS[method]([self.flat.group], **options)
-        self.scheduler = None if schedule is None else schedule(self.optimizer)
         self.statistics = Statistics(self.flat.module)
         names = getattr(problem, "group_names", None) or tuple(f"group {i}" for i in range(problem.groups))
         self.server = Server(
@@ -78,12 +85,15 @@ class Books:
             slots=self._next_slot,
         )
         self.journal = journal
-        self.bad_in_a_row = 0
-        self.diverged_at: int | None = None
         self.given_up: list[int] = []
         self._slots: list[Slot] = []
         self._unused: list[int] = []
         self._index: dict[int, int] = {}
+
+    @property
+    def diverged_at(self) -> int | None:
+        """The arrival at which the run was given up, or None."""
+        return self._trainee.diverged_at
 
     # ---- slots --------------------------------------------------------------------------------------------------
 
@@ -112,41 +122,29 @@ class Books:
         self._write(Entry(b"I", seat, ticket.number, 0, at))
         return self.job(ticket)
 
-    def lose(self, ticket: Ticket, at: float) -> None:
-        """Note that a ticket's worker is gone."""
+    def lose(self, ticket: Ticket, at: float, raised: bool = False) -> None:
+        """Note that a ticket came to nothing: its worker is gone, or its code raised."""
         self.server.lose(ticket)
-        self._write(Entry(b"L", ticket.worker, ticket.number, 0, at))
+        self._write(Entry(b"L", ticket.worker, ticket.number, int(raised), at))
 
     def arrive(self, ticket: Ticket, *, finite: bool, group: int, at: float) -> Outcome:
         """Count the contribution that lies in the ticket's slot."""
         slot = self._slots[self._index[self.server.point(ticket)[0][0].data_ptr()]]
-        updates = self.optimizer.t
         outcome = self.server.receive(ticket, slot.gradient, finite=finite, group=group, at=at)
         self._write(Entry(b"A", ticket.worker, ticket.number, group, at))
         if len(slot.statistics) and counts(ticket, outcome):
             self.statistics.sent.copy_(slot.statistics)
             self.statistics.merge()
-        self._counted(outcome, updates)
+        self._trainee.counted(outcome)
         return outcome
 
-    def give_up(self, ticket: Ticket, at: float) -> Outcome:
+    def give_up(self, ticket: Ticket, at: float, raised: bool = False) -> Outcome:
         """Count a ticket that nobody could compute."""
-        updates = self.optimizer.t
         outcome = self.server.give_up(ticket, at=at)
-        self._write(Entry(b"G", ticket.worker, ticket.number, 0, at))
+        self._write(Entry(b"G", ticket.worker, ticket.number, int(raised), at))
         self.given_up.append(ticket.number)
-        self._counted(outcome, updates)
+        self._trainee.counted(outcome)
         return outcome
-
-    def _counted(self, outcome: Outcome, updates: int) -> None:
-        if self.scheduler is not None and self.optimizer.t > updates:
-            self.scheduler.step()
-        if outcome.status == "applied":
-            self.bad_in_a_row = 0
-        elif not outcome.finite:
-            self.bad_in_a_row += 1
-            if self.bad_in_a_row >= PATIENCE or not is_finite(self.flat.x.detach()):
-                self.diverged_at = self.server.arrivals
 
     def _write(self, entry: Entry) -> None:
         if self.journal is not None and self.journal.going:
@@ -154,33 +152,38 @@ class Books:
                 self.journal.append(entry)
             except OSError as error:
                 warnings.warn(
-                    f"{self.journal.path} cannot be written ({error.strerror}): after a crash the run will go on from "
-                    "its last checkpoint",
+                    f"{self.journal.path} cannot be written ({error.strerror}): a run that crashes before its "
+                    "next checkpoint will go on from here",
                     stacklevel=2,
                 )
 
-    def redo(self, entry: Entry, compute: Contributor) -> Outcome | None:
-        """Do an entry of the journal again; an arrival's contribution is computed anew, to the same bits."""
+    def redo(self, entry: Entry, compute: Callable[[Job], Done]) -> tuple[Outcome, float] | None:
+        """Do an entry of the journal again.
+
+        Args:
+            entry: What was counted.
+            compute: Has a contribution computed anew, into its slot: the ticket fixes its bits.
+
+        Returns:
+            What became of an arrival and the loss of its batch; None for other entries.
+        """
         if entry.kind == b"I":
-            number = self.issue(entry.seat, entry.at).number
-            if number != entry.number:
-                raise ValueError(f"The journal does not fit its checkpoint: ticket {entry.number} is not next")
+            if self.server.holds(entry.seat) is not None:
+                raise MisfitError(f"seat {entry.seat} has a ticket already")
+            if self.server.upcoming != entry.number:
+                raise MisfitError(f"ticket {entry.number} is not next")
+            self.issue(entry.seat, entry.at)
             return None
         ticket = self.server.find(entry.number)
-        if ticket is None:
-            raise ValueError(f"The journal does not fit its checkpoint: ticket {entry.number} is not in flight")
+        if ticket is None or ticket.worker != entry.seat:
+            raise MisfitError(f"ticket {entry.number} is not with seat {entry.seat}")
         if entry.kind == b"L":
-            self.lose(ticket, entry.at)
+            self.lose(ticket, entry.at, bool(entry.group))
             return None
         if entry.kind == b"G":
-            return self.give_up(ticket, entry.at)
-        job = self.job(ticket)
-        slot = self._slots[job.slot]
-        what = (job.number, job.sample, entry.group, job.version, job.here, job.before)
-        compute(slot.points, slot.gradient, *what)
-        if len(slot.statistics):
-            slot.statistics.copy_(compute.statistics.sent)
-        return self.arrive(ticket, finite=is_finite(slot.gradient), group=entry.group, at=entry.at)
+            return self.give_up(ticket, entry.at, bool(entry.group)), math.nan
+        done = compute(self.job(ticket))
+        return self.arrive(ticket, finite=done.finite, group=entry.group, at=entry.at), done.loss
 
     # ---- state --------------------------------------------------------------------------------------------------
 
@@ -188,23 +191,15 @@ class Books:
         """Return everything, tensors copied."""
         state = {
             "server": self.server.state_dict(),
-            "buffers": dict(self.flat.at(self.flat.x).named_buffers()),
-            "scheduler": None if self.scheduler is None else dict(self.scheduler.state_dict()),
-            "bad_in_a_row": self.bad_in_a_row,
-            "diverged_at": self.diverged_at,
+            "trainee": self._trainee.state_dict(),
             "given_up": list(self.given_up),
-            "entries": 0 if self.journal is None else self.journal.entries,
         }
         return _copied(state)  # type: ignore[no-any-return]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
         self.server.load_state_dict(state["server"])
-        for name, buffer in self.flat.module.named_buffers():
-            buffer.copy_(state["buffers"][name])
-        if self.scheduler is not None:
-            self.scheduler.load_state_dict(state["scheduler"])
-        self.bad_in_a_row, self.diverged_at = state["bad_in_a_row"], state["diverged_at"]
+        self._trainee.load_state_dict(state["trainee"])
         self.given_up = list(state["given_up"])
 
 

@@ -45,6 +45,9 @@ class Callback:
     def ended(self, run: Driver, result: Result) -> None:
         """Hear, once, what `fit` returns."""
 
+    def closed(self) -> None:
+        """Give back what the callback holds: the run is over, however it ended."""
+
 
 class TensorBoard(Callback):
     """Writes the history for TensorBoard, by update.
@@ -71,7 +74,7 @@ class TensorBoard(Callback):
             if name != "update" and isinstance(value, (int, float)):
                 self._writer.add_scalar(name, value, row["update"])
 
-    def ended(self, run: Driver, result: Result) -> None:
+    def closed(self) -> None:
         """Close the file."""
         self._writer.close()
 
@@ -117,6 +120,6 @@ class Bar(Callback):
         if self._count > 1000:  # the rate of lately
             self._since, self._count, self._delays = now, 0, 0
 
-    def ended(self, run: Driver, result: Result | None) -> None:
+    def closed(self) -> None:
         """Take the line away."""
         self._bar.stop()

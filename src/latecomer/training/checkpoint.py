@@ -20,15 +20,16 @@ from ..optim.checks import whole_number
 
 __all__ = ["Checkpoints", "decoded", "encoded"]
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 class Checkpoints:
     """The checkpoints of one run in a folder, the newest ``keep`` of them.
 
-    A checkpoint is ``arrival-000001200.safetensors`` with the tensors and ``arrival-000001200.json`` with the rest and
-    the SHA-256 of both. The JSON file is written last and is what makes it one. Each file is written under another
-    name, flushed to the disk and renamed, so a crash at any moment leaves the ones before as they were.
+    A checkpoint is ``arrival-000001200.json`` with the SHA-256 of everything, and ``arrival-000001200-4f2a90c1d3b7``
+    with the suffix ``.safetensors``, whose name has the digest of the tensors in it. The JSON file is written last and
+    is what makes it one. Each file is written under another name, flushed to the disk and renamed, so a crash at any
+    moment leaves the ones before as they were, also one of the same arrival.
 
     Args:
         folder: Where.
@@ -56,31 +57,57 @@ class Checkpoints:
         tensors: dict[str, Tensor] = {}
         text = json.dumps(encoded(state, tensors))
         data = save(tensors)
-        path = self.folder / f"arrival-{arrivals:09d}.json"
         digests = {"state": _digest(text.encode()), "tensors": _digest(data)}
+        path = self.folder / f"arrival-{arrivals:09d}.json"
+        tensor_path = self._tensors(path, digests["tensors"])
         try:
-            _write(path.with_suffix(".safetensors"), data)
+            _write(tensor_path, data)
             _write(path, json.dumps({"format": _FORMAT, "sha256": digests, "state": text}).encode())
-        except OSError:
-            if not path.exists():  # tensors alone are no checkpoint, and take room
-                path.with_suffix(".safetensors").unlink(missing_ok=True)
-            raise
-        for old in self.paths()[: -self.keep]:
-            old.unlink(missing_ok=True)  # without it the tensors are no checkpoint any more
-            old.with_suffix(".safetensors").unlink(missing_ok=True)
+        finally:
+            self._tidy()
         return path
+
+    @staticmethod
+    def _tensors(path: Path, digest: str) -> Path:
+        return path.with_name(f"{path.stem}-{digest[:12]}.safetensors")
+
+    def _tidy(self) -> None:
+        """Remove checkpoints that are too many, and tensors that belong to none: they only take room."""
+        paths = self.paths()
+        for old in paths[: -self.keep]:
+            old.unlink(missing_ok=True)
+        needed = set()
+        for path in paths[-self.keep :]:
+            try:
+                needed.add(self._tensors(path, json.loads(path.read_bytes())["sha256"]["tensors"]))
+            except (ValueError, KeyError, TypeError, OSError):  # it is damaged: somebody may still want to look at it
+                needed |= set(self.folder.glob(f"{path.stem}-*.safetensors"))
+        for tensors in set(self.folder.glob("arrival-*.safetensors")) - needed:
+            tensors.unlink(missing_ok=True)
 
     def newest(self) -> dict[str, Any] | None:
         """Return the newest checkpoint that is whole; say so for every one that is not. None if there is none."""
         paths = self.paths()
         for path in reversed(paths):
             try:
-                return _read(path)
+                return self._read(path)
             except (ValueError, KeyError, TypeError, OSError, SafetensorError) as error:
                 warnings.warn(f"{path} is damaged ({error}): going back to the one before", stacklevel=2)
         if paths:
             raise ValueError(f"None of the {len(paths)} checkpoints in {self.folder} can be read: remove them to start")
         return None
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        outer = json.loads(path.read_bytes())
+        if outer["format"] != _FORMAT:
+            raise ValueError(f"it has format {outer['format']!r}, this version reads {_FORMAT}")
+        data = self._tensors(path, outer["sha256"]["tensors"]).read_bytes()
+        found = {"state": _digest(outer["state"].encode()), "tensors": _digest(data)}
+        for part, digest in outer["sha256"].items():
+            if found[part] != digest:
+                raise ValueError(f"its {part} do not fit their SHA-256")
+        state: dict[str, Any] = decoded(json.loads(outer["state"]), load(data))
+        return state
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -93,19 +120,6 @@ def _write(path: Path, data: bytes) -> None:
         os.fsync(folder)  # the rename too
     finally:
         os.close(folder)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    outer = json.loads(path.read_bytes())
-    if outer["format"] != _FORMAT:
-        raise ValueError(f"it has format {outer['format']!r}, this version reads {_FORMAT}")
-    data = path.with_suffix(".safetensors").read_bytes()
-    found = {"state": _digest(outer["state"].encode()), "tensors": _digest(data)}
-    for part, digest in outer["sha256"].items():
-        if found[part] != digest:
-            raise ValueError(f"its {part} do not fit their SHA-256")
-    state: dict[str, Any] = decoded(json.loads(outer["state"]), load(data))
-    return state
 
 
 def _digest(data: bytes) -> str:

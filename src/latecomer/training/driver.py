@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..engines import Died, Done, Engine, Event, Failed, Job, Ready, WorkerSpec
-from ..flat import FlatModule
-from ..job import Contributor, one_thread
 from ..optim import AsyncOptimizer
+from ..optim.checks import whole_number
 from ..policy import Ticket
 from ..server import Outcome, Server
-from .books import Books
+from .books import Books, MisfitError
 from .callbacks import Callback
 from .evaluation import IMPORTABLE, Evaluation
 from .journal import Entry
 
 __all__ = ["Driver"]
 
+_HOPELESS = 3  # so many tickets that raise before any other has come back end a run
 _GLANCE = 0.5  # seconds without an event after which interrupts and hung workers are looked at
 
 
@@ -73,6 +73,7 @@ class Driver:
         self._idle: set[int] = set()
         self._since: dict[int, float] = {}  # seat -> when it got its job
         self._unborn = 0
+        self._unsaid: list[str] = []
         self._news: deque[Event] = deque()
         self._stopped = False
         self.interrupted: Sequence[int] = ()
@@ -93,15 +94,27 @@ class Driver:
         """The run's clock in seconds; it stands still while there is no server."""
         return time.monotonic() - self._zero
 
+    @property
+    def up(self) -> frozenset[int]:
+        """The seats whose workers can take a job, or have one."""
+        return frozenset(self._up)
+
     def _tell(self, row: dict[str, Any]) -> None:
         for callback in self.callbacks:
             callback.evaluated(self, row)
 
     def kill(self, seat: int) -> bool:
-        """Kill the worker in a seat, for tests; False if there is none that is up."""
-        if seat not in self._up:
+        """Kill the worker in a seat; False if that one is being killed already.
+
+        It gets no job any more, and the run does not end before it has heard of the death: every kill is counted.
+        """
+        if not 0 <= whole_number("seat", seat) < self.workers:
+            raise ValueError(f"Invalid seat value: {seat} (there are {self.workers} workers)")
+        if seat in self._killed:
             return False
         self._up.discard(seat)
+        self._idle.discard(seat)
+        self._since.pop(seat, None)
         self._killed.add(seat)
         self.engine.kill(seat)
         return True
@@ -112,8 +125,12 @@ class Driver:
 
     # ---- beginning ----------------------------------------------------------------------------------------------
 
-    def start(self, state: dict[str, Any] | None = None, entries: Sequence[Entry] = ()) -> None:
-        """Seat the workers; with a state go on from there, and do again what a journal says came after it."""
+    def start(self, state: dict[str, Any] | None = None, entries: Sequence[Entry] = ()) -> int:
+        """Seat the workers; with a state go on from there, and do again what a journal says came after it.
+
+        Returns:
+            How many entries of the journal have been done again: all, unless one does not fit.
+        """
         books, points = self.books, self.books.optimizer.points
         x = books.flat.x
         size, statistics = x.numel(), len(books.statistics.sent)
@@ -125,23 +142,15 @@ class Driver:
         self._begin(0.0)
         if state is None:
             self.history.note(0.0)
-            return
+            return 0
         books.load_state_dict(state["books"])
         self.deaths, self.failures, self.reissued = state["counts"]
         self._tried = dict(state["tried"])
-        self.history.rows = list(state["rows"])
-        self.history.note(self._restored())
-        if entries:
-            compute = Contributor(books.problem, FlatModule(books.problem.model(books.seed)), points)
-            with one_thread():
-                for entry in entries:
-                    if self.interrupted:  # nothing is lost: the journal still has it all
-                        raise KeyboardInterrupt
-                    outcome = books.redo(entry, compute)
-                    if outcome is not None:
-                        self.history.count(math.nan, outcome.delay)
-                        self.history.note(entry.at)
+        self.history.load_state_dict(state["history"])
+        self._news.extend(self.history.note(self._restored()))
+        done = self._redo(entries)
         self._restored()
+        return done
 
     def _restored(self) -> float:
         """Set the clock to where it stood."""
@@ -156,10 +165,78 @@ class Driver:
         """Return everything a resumed run needs."""
         return {
             "books": self.books.state_dict(),
-            "rows": list(self.history.rows),
+            "history": self.history.state_dict(),
             "counts": [self.deaths, self.failures, self.reissued],
             "tried": dict(self._tried),
         }
+
+    # ---- doing again what a journal says ------------------------------------------------------------------------
+
+    def _redo(self, entries: Sequence[Entry]) -> int:
+        """Do entries again, contributions by workers: their code may kill its process, and this one has to go on."""
+        for place, entry in enumerate(entries):
+            again = bool(self.server.lost)
+            try:
+                counted = self.books.redo(entry, self._recomputed)
+            except MisfitError as error:
+                warnings.warn(f"The journal does not fit its checkpoint ({error}): going on before that", stacklevel=2)
+                entries = entries[:place]
+                break
+            if entry.kind == b"I":
+                self.reissued += again
+                continue
+            if entry.kind in (b"L", b"G"):
+                self._tried[entry.number] = self._tried.get(entry.number, 0) + 1
+                self.failures, self.deaths = self.failures + bool(entry.group), self.deaths + (not entry.group)
+            if counted is not None:
+                self._tried.pop(entry.number, None)
+                outcome, loss = counted
+                self.history.count(loss, outcome.delay)
+                for event in self.history.note(entry.at):
+                    self._seated(event)
+        self._news.extend(Ready(seat) for seat in sorted(self._up))
+        self._up.clear()
+        return len(entries)
+
+    def _recomputed(self, job: Job) -> Done:
+        """Have a contribution computed that had been counted before, by whoever is up."""
+        reason = ""
+        for _ in range(self.attempts):
+            while not self._up:
+                self._look()
+            seat = min(self._up)
+            self.engine.submit(seat, job)
+            begun = time.monotonic()
+            answer: Event | None = None
+            while answer is None:
+                found = self._look()
+                answer = next((e for e in found if e.seat == seat and isinstance(e, (Done, Failed, Died))), None)
+                if answer is None and self.timeout is not None and time.monotonic() - begun > self.timeout:
+                    self.engine.kill(seat)
+            if isinstance(answer, Done):
+                return answer
+            reason = answer.reason if isinstance(answer, (Failed, Died)) else ""
+        raise ValueError(
+            f"Ticket {job.number} had been counted before the server ended, and now comes to nothing {self.attempts} "
+            f"times, last: {reason}; nothing is lost, the same call tries again"
+        )
+
+    def _look(self) -> list[Event]:
+        """See what the engine has while the journal is being done again."""
+        if self.interrupted:  # nothing is lost: the journal still has it all
+            raise KeyboardInterrupt
+        found = self.engine.events(_GLANCE)
+        for event in found:
+            self._seated(event)
+        return found
+
+    def _seated(self, event: Event) -> None:
+        if event.seat >= self.workers:
+            self.history.handle(event)
+        elif isinstance(event, Ready):
+            self._up.add(event.seat)
+        elif isinstance(event, Died):
+            self._replace(event)
 
     # ---- the loop -----------------------------------------------------------------------------------------------
 
@@ -174,11 +251,7 @@ class Driver:
         self.interrupted = self.history.interrupted = interrupted
         while not self._over() and not interrupted:
             if not self._news:
-                for event in self.engine.events(self._glance()):
-                    if event.seat >= self.workers:  # at once: the server may come to wait for it
-                        self.history.handle(event)
-                    else:
-                        self._news.append(event)
+                self._take(self.engine.events(self._glance()))
             while self._news and not self._over():
                 self._handle(self._news.popleft())
                 if self.server.arrivals > before:
@@ -189,7 +262,26 @@ class Driver:
                         break
             self._kill_the_hung()
         if not interrupted:
+            self._tell_unsaid()
             self._news.extend(self.history.finish(self.now))
+            self._bury()
+
+    def _take(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if event.seat >= self.workers:  # at once: the server may come to wait for it
+                self.history.handle(event)
+            else:
+                self._news.append(event)
+
+    def _bury(self) -> None:
+        """Hear of the deaths of those whom `kill` ended, though the run needs nobody any more."""
+        while self._killed and not self.interrupted:
+            events = list(self._news) or self.engine.events(_GLANCE)
+            self._news.clear()
+            for event in events:
+                if isinstance(event, Died) and event.seat in self._killed:
+                    self._killed.discard(event.seat)
+                    self.deaths += 1
 
     def _over(self) -> bool:
         return self._stopped or self.server.arrivals >= self.steps or self.books.diverged_at is not None
@@ -203,10 +295,13 @@ class Driver:
         if self.timeout is None:
             return
         limit = time.monotonic() - self.timeout
+        if not any(since <= limit for since in self._since.values()):
+            return
+        self._take(self.engine.events(0.0))  # it may be the server that was slow
+        answered = {event.seat for event in self._news}
         for seat, since in list(self._since.items()):
-            if since <= limit:
-                del self._since[seat]
-                self.engine.kill(seat)
+            if since <= limit and seat not in answered:
+                self.kill(seat)
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, Ready):
@@ -227,7 +322,7 @@ class Driver:
             ticket = self._ticket(event.seat, event.number)
             if ticket is not None:
                 self.failures += 1
-                self._idle.add(event.seat)
+                self._free(event.seat)
                 self._again(ticket, event.reason, raised=event)
         elif isinstance(event, Died):
             self._died(event)
@@ -244,16 +339,21 @@ class Driver:
         ticket = self._ticket(event.seat, event.number)
         if ticket is None:
             return
-        self._since.pop(event.seat, None)
-        self._idle.add(event.seat)
+        self._free(event.seat)
+        self._tell_unsaid()
         outcome = self.books.arrive(ticket, finite=event.finite, group=event.group, at=self.now)
         self._arrived(ticket, outcome, event.loss)
+
+    def _free(self, seat: int) -> None:
+        """Note that a worker has answered; one that is being killed gets nothing more to do."""
+        self._since.pop(seat, None)
+        if seat not in self._killed:
+            self._idle.add(seat)
 
     def _arrived(self, ticket: Ticket, outcome: Outcome, loss: float) -> None:
         self._tried.pop(ticket.number, None)
         for called_off in outcome.cancelled:  # its worker still computes: only a new one is free
-            self._since.pop(called_off.worker, None)
-            self.engine.kill(called_off.worker)
+            self.kill(called_off.worker)
         self.history.count(loss, outcome.delay)
         for callback in self.callbacks:
             callback.arrived(self, ticket, outcome, loss)
@@ -279,6 +379,13 @@ class Driver:
     # ---- what goes wrong ------------------------------------------------------------------------------------------
 
     def _died(self, event: Died) -> None:
+        self._replace(event)
+        ticket = self.server.holds(event.seat)
+        if ticket is not None:
+            self._again(ticket, event.reason)
+
+    def _replace(self, event: Died) -> None:
+        """Put a new worker into the seat of a dead one."""
         self.deaths += 1
         self._idle.discard(event.seat)
         self._since.pop(event.seat, None)
@@ -291,9 +398,6 @@ class Driver:
         self._up.discard(event.seat)
         self._killed.discard(event.seat)
         self.engine.restart(event.seat)
-        ticket = self.server.holds(event.seat)
-        if ticket is not None:
-            self._again(ticket, event.reason)
 
     def _again(self, ticket: Ticket, reason: str, raised: Failed | None = None) -> None:
         """Have a ticket that came to nothing computed again, or give it up."""
@@ -301,15 +405,23 @@ class Driver:
         tried = self._tried[ticket.number] = self._tried.get(ticket.number, 0) + 1
         self.reasons[ticket.number] = reason
         if tried < self.attempts:
-            self.books.lose(ticket, self.now)
+            self.books.lose(ticket, self.now, raised is not None)
             self._fill()
             return
-        if raised is not None and self.server.arrivals == len(self.books.given_up):
+        nothing_yet = self.server.arrivals == len(self.books.given_up)
+        if nothing_yet and raised is not None and self.server.arrivals + 1 >= min(_HOPELESS, self.steps):
             where = f" ({raised.where})" if raised.where else ""
             raise ValueError(f"The task raises on its first tickets: {reason}{where}")
-        warnings.warn(
+        self._unsaid.append(
             f"Ticket {ticket.number} (sample {ticket.sample}) came to nothing {tried} times, last: {reason}; it counts "
-            "with weight zero",
-            stacklevel=2,
+            "with weight zero"
         )
-        self._arrived(ticket, self.books.give_up(ticket, self.now), math.nan)
+        if not nothing_yet:
+            self._tell_unsaid()
+        self._arrived(ticket, self.books.give_up(ticket, self.now, raised is not None), math.nan)
+
+    def _tell_unsaid(self) -> None:
+        """Warn of tickets that were given up, once it is clear that not all of them are."""
+        for words in self._unsaid:
+            warnings.warn(words, stacklevel=2)
+        self._unsaid = []

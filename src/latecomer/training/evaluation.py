@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..engines import Died, Engine, Evaluated, Event, Failed, Job, Ready, Slot
+from ..job import COLUMNS
 from .books import Books
 
 __all__ = ["Evaluation"]
@@ -72,6 +73,9 @@ class Evaluation:
             return []
         if any(row["arrival"] == arrivals for row in [*self.rows, *(row for _, row in self._waiting)]):
             return []
+        aside: list[Event] = []
+        while self.seats and not self._free:
+            aside += self._wait()
         row: dict[str, Any] = {"update": self.books.optimizer.t, "time": at, "arrival": arrivals}
         row["train_loss"] = sum(self._losses) / len(self._losses) if self._losses else None
         row["delay"] = sum(self._delays) / len(self._delays) if self._delays else None
@@ -79,18 +83,41 @@ class Evaluation:
         if not self.seats:
             self._add(row)
             return []
-        aside: list[Event] = []
-        while not self._free:
-            aside += self._wait()
-        index = self._free.pop()
-        slot = self._slots[index]
+        slot = self._queue(row)
         slot.points[0].copy_(self.books.flat.x.detach())
         if len(slot.statistics):
             self.books.statistics.store(slot.statistics)
-        place = self.books.server.workers + index
-        self._waiting.append((Job(arrivals, place, evaluate=True), row))
         self._next()
         return aside
+
+    def _queue(self, row: dict[str, Any]) -> Slot:
+        """Put a row in line for metrics; the caller fills the slot with what is to be evaluated."""
+        index = self._free.pop()
+        place = self.books.server.workers + index
+        self._waiting.append((Job(int(row["arrival"]), place, evaluate=True), row))
+        return self._slots[index]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the rows, and what those that still wait for their metrics are to be evaluated at."""
+        waiting = []
+        for job, row in self._waiting:
+            slot = self._slots[job.slot - self.books.server.workers]
+            waiting.append((dict(row), slot.points[0].clone(), slot.statistics.clone()))
+        means = list(self._losses), list(self._delays)
+        return {"rows": [dict(row) for row in self.rows], "waiting": waiting, "means": means}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there, and evaluate what had not been."""
+        self.rows = list(state["rows"])
+        self._losses, self._delays = map(list, state["means"])
+        for row, point, statistics in state["waiting"]:
+            if not self.seats:  # nobody evaluates any more
+                self._add(row)
+                continue
+            slot = self._queue(row)
+            slot.points[0].copy_(point)
+            slot.statistics.copy_(statistics)
+        self._next()
 
     def finish(self, at: float) -> list[Event]:
         """Add the last row and wait until all are evaluated."""
@@ -123,7 +150,7 @@ class Evaluation:
         elif isinstance(event, Evaluated) and self._waiting and event.number == self._waiting[0][0].number:
             self._complete(event.metrics)
         elif isinstance(event, Failed):
-            if not any(len(row) > 5 for row in self.rows):
+            if not self._worked:
                 where = f" ({event.where})" if event.where else ""
                 raise ValueError(f"The task's evaluation raises: {event.reason}{where}")
             warnings.warn(f"An evaluation raised: {event.reason}; its row has no metrics", stacklevel=2)
@@ -133,12 +160,17 @@ class Evaluation:
             self._tried += 1
             hopeless = not self.rows and not was_up and not event.reason.startswith("killed")
             if hopeless or self._tried >= self.attempts:
-                if not self._waiting or not any(len(row) > 5 for row in self.rows):
+                if not self._waiting or not self._worked:
                     raise ValueError(f"The evaluating worker dies again and again ({event.reason}); {IMPORTABLE}")
                 warnings.warn(f"An evaluation killed its worker {self._tried} times; no metrics", stacklevel=2)
                 self._complete({})
             self.engine.restart(self.seat)
         self._next()
+
+    @property
+    def _worked(self) -> bool:
+        """Whether any evaluation has come back."""
+        return any(row.keys() - COLUMNS for row in self.rows)
 
     def _complete(self, metrics: dict[str, float]) -> None:
         job, row = self._waiting.pop(0)

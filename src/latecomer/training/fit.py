@@ -16,6 +16,7 @@ from torch import nn
 
 from ..engines import Engine
 from ..files import writable_file
+from ..naming import named
 from ..optim import METHODS
 from ..optim.checks import POSITIVE, whole_number
 from ..policy import Async, Policy, Synchronous
@@ -148,18 +149,7 @@ def fit(
     path = None if record is None else Path(record)
     if path is not None:
         writable_file(path)
-    saver = None
-    if checkpoint is not None:
-        saver = Saver(
-            Path(checkpoint),
-            every=every if checkpoint_every is None else checkpoint_every,
-            keep=keep,
-            run={"problem": repr(problem), "method": optimizer, "options": options, "workers": workers}
-            | {"policy": policy.name, "seed": seed},
-        )
-    books = Books(
-        problem, optimizer, options, workers, policy, seed, scheduler, None if saver is None else saver.journal
-    )
+    books = Books(problem, optimizer, options, workers, policy, seed, scheduler)
     told = list(callbacks)
     if tensorboard is not None:
         told.append(TensorBoard(tensorboard))
@@ -170,7 +160,13 @@ def fit(
     if progress:
         driver.callbacks.append(Bar(steps, progress if isinstance(progress, Console) else None))
     about = {"method": optimizer, "options": options, "seed": seed, "start": digest(books.flat.x)}
-    about |= {"torch": torch.__version__, "problem": repr(problem), "clip": [clip_norm, clip_value]}
+    about |= {"torch": torch.__version__, "problem": repr(problem), "scheduler": named(scheduler)}
+    saver = None
+    if checkpoint is not None:  # last, for it locks the folder
+        run = {"problem": repr(problem), "method": optimizer, "options": options, "workers": workers}
+        run |= {"policy": policy.name, "seed": seed, "scheduler": named(scheduler)}
+        saver = Saver(Path(checkpoint), every=checkpoint_every or every, keep=keep, run=run)
+        books.journal = saver.journal
     result = _run(driver, saver, path, about)
     if isinstance(model, nn.Module):
         model.load_state_dict(dict(result.state))
@@ -210,10 +206,9 @@ def _run(driver: Driver, saver: Saver | None, path: Path | None, about: Mapping[
             stack.callback(saver.close)
             state, entries = saver.restore()
             driver.interrupted = interrupted
-            driver.start(state, entries)
-            saver.begin(len(entries))
-            if state is None or entries:
-                saver.save(server.arrivals, driver.state_dict())
+            saver.begin(driver.start(state, entries))
+            if state is None or entries:  # nothing is counted before the first one is there
+                saver.save(server.arrivals, driver.state_dict(), now=state is None)
         begun = driver.now  # the clock starts with the first worker that is ready
 
         def each() -> None:
@@ -223,7 +218,7 @@ def _run(driver: Driver, saver: Saver | None, path: Path | None, about: Mapping[
         try:
             driver.run(interrupted, each)
         finally:
-            if saver is not None and server.arrivals % saver.every:
+            if saver is not None and server.arrivals != saver.saved_at:
                 saver.save(server.arrivals, driver.state_dict())
             if path is not None and server.arrivals:
                 _record(server.trace("recorded by fit"), path, books, about)
@@ -255,8 +250,7 @@ def _run(driver: Driver, saver: Saver | None, path: Path | None, about: Mapping[
 
 def _end(driver: Driver) -> None:
     for callback in driver.callbacks:
-        if isinstance(callback, Bar):
-            callback.ended(driver, None)
+        callback.closed()
 
 
 def _record(trace: Any, path: Path, books: Books, about: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from ..flat import FlatModule
 from ..job import one_thread
+from ..naming import named
 from ..policy import POLICIES, Policy, Synchronous
 from ..problems.base import Problem
 from ..simulation import Run, simulate
@@ -51,6 +52,7 @@ def replay(
     method: str | None = None,
     evaluate_every: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    scheduler: Callable[[Any], Any] | None = None,
     **options: Any,
 ) -> Replayed:
     """Replay a recorded run, with its own method or another one on exactly the same schedule.
@@ -61,6 +63,7 @@ def replay(
         method: Another method than the recorded one; hyper-parameters of the same name are taken over.
         evaluate_every: Arrivals between evaluations; by default only the start and the end are evaluated.
         progress: Called with the arrivals so far and their total.
+        scheduler: The learning-rate scheduler that was given to `fit`; a task's own needs no mention.
         **options: Hyper-parameters that differ from the recorded ones.
 
     Examples:
@@ -95,9 +98,8 @@ def replay(
         known = inspect.signature(METHODS[name].optimizer.__init__).parameters
         given = {key: value for key, value in given.items() if key in known}
     given |= options
-    scheduler = None
     if isinstance(problem, Task):
-        problem.seed, scheduler = trace.header.seed, problem.scheduler
+        problem.seed, scheduler = trace.header.seed, scheduler or problem.scheduler
     start = digest(FlatModule(problem.model(seed)).x)
     other_start = "start" in about and start != about["start"]
     with one_thread():
@@ -122,12 +124,16 @@ def replay(
     if torch.equal(found, x):
         return Replayed(run, recorded, 0.0, f"{name} lands on the same parameters, bit for bit.")
     difference = float((found.double() - x.double()).abs().max())
-    why = "it starts from other parameters" if other_start else _why(about)
+    why = "it starts from other parameters" if other_start else _why(about, problem, scheduler)
     words = f"{name} lands {difference:.3g} away from the recorded parameters (largest difference); {why}."
     return Replayed(run, recorded, difference, words)
 
 
-def _why(about: dict[str, Any]) -> str:
+def _why(about: dict[str, Any], problem: Problem, scheduler: Any) -> str:
+    if about.get("scheduler") != named(scheduler):
+        return f"it was recorded with scheduler {about.get('scheduler')}, and replayed with {named(scheduler)}"
+    if about.get("problem") != repr(problem):
+        return f"the recorded task was {about.get('problem')}, this is {problem!r}"
     if about.get("torch") != torch.__version__:
         return f"it was recorded with torch {about.get('torch')}, this is {torch.__version__}"
     return "another machine, or a task that is not the recorded one or draws numbers of its own"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import threading
@@ -57,13 +58,14 @@ class Saver:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.checkpoints, self.journal = Checkpoints(self.folder, keep), Journal(self.folder / "journal")
         self._run = json.loads(json.dumps(dict(run), default=repr))
-        self._found = 0  # entries of the journal that the checkpoint has in it
+        self._found, self._gap = 0, False  # entries of the journal that the checkpoint has in it; whether some lack
+        self.saved_at: int | None = None
         self._lock = FileLock(self.folder / ".lock")
         try:
             self._lock.acquire(timeout=0)
         except Timeout:
             raise ValueError(f"{self.folder} is in use by another run: choose another folder, or wait for it") from None
-        for left in self.folder.glob("*.part*"):  # of a process that was killed: we hold the lock
+        for left in self.folder.glob("arrival-*.part"):  # of a process that was killed: we hold the lock
             left.unlink(missing_ok=True)
         self._thread: threading.Thread | None = None
         self._trouble: Exception | None = None
@@ -79,17 +81,32 @@ class Saver:
                 f"{self.folder} has checkpoints of another run ({', '.join(differs)} differ): choose another "
                 "folder, or remove it"
             )
-        self._found = state["entries"]
+        self._found, self._gap = state["entries"], state["gap"]
         return state["state"], self.journal.read(self._found)
 
     def begin(self, entries: int = 0) -> None:
         """Go on writing the journal after so many entries that have been done again; they stand in it already."""
         self.journal.open(self._found + entries)
+        if self._gap and not entries:  # nobody may read on from before what is missing
+            self.journal.mark()
 
-    def save(self, arrivals: int, state: dict[str, Any]) -> None:
-        """Write a checkpoint in a thread; wait for the one before if it is not done."""
+    def save(self, arrivals: int, state: dict[str, Any], now: bool = False) -> None:
+        """Write a checkpoint in a thread; wait for the one before if it is not done.
+
+        Args:
+            arrivals: What has been counted.
+            state: What to save.
+            now: Wait for this one too, and raise OSError if it cannot be written: without a first one nothing is safe.
+        """
         self.wait()
-        whole = {"run": self._run, "entries": self.journal.entries, "state": state}
+        with contextlib.suppress(OSError):  # the disk is still full, as has been said
+            self.journal.resume()
+        gap = self.journal.stopped
+        whole = {"run": self._run, "entries": self.journal.entries, "gap": gap, "state": state}
+        self.saved_at = arrivals
+        if now:
+            self.checkpoints.write(arrivals, whole)
+            return
         self._thread = threading.Thread(target=self._write, args=(arrivals, whole))
         self._thread.start()
 
@@ -116,9 +133,11 @@ class Saver:
 
     def close(self) -> None:
         """Wait, and stop writing."""
-        self.wait()
-        self.journal.close()
-        self._lock.release()
+        try:
+            self.wait()
+        finally:
+            self.journal.close()
+            self._lock.release()
 
 
 def digest(x: Tensor) -> str:

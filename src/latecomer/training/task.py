@@ -9,7 +9,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset, default_collate
 
-from ..generators import seeded
+from ..generators import gone_through, seeded
+from ..naming import kind
 from ..optim.checks import POSITIVE, whole_number
 from ..problems.base import Problem
 from ..seeds import picks, stream
@@ -29,7 +30,8 @@ class Task(Problem):
         batch_size: Samples a batch.
         collate_fn: Makes a batch of a list of samples; torch's default.
         sampler: None for epochs, each a fresh permutation; ``"independent"`` for draws with replacement, as theory has
-            it; or a torch `Sampler` or `BatchSampler`, gone through once an epoch, seeded by the epoch.
+            it; or a torch `Sampler` or `BatchSampler`, gone through once an epoch, with every generator in it seeded
+            by the epoch.
         batch_fn: Instead of a dataset: ``batch_fn(sample)`` returns the batch of a ticket, by its seed.
         group_fn: ``group_fn(batch)`` says which group a batch belongs to, for the trace: 0, 1, ...
         groups: Their names.
@@ -96,6 +98,13 @@ class Task(Problem):
         if dataset is not None:
             self._check_data()
 
+    def __repr__(self) -> str:
+        """Say which task this is by names, types and lengths: what is in the data is not looked at."""
+        parts = {"model": self._model, "loss_fn": self._loss, "dataset": self._dataset, "collate_fn": self._collate}
+        parts |= {"sampler": self._sampler, "batch_fn": self._batch_fn, "group_fn": self._group_fn}
+        words = ", ".join(f"{name}={kind(part)}" for name, part in parts.items() if part is not None)
+        return f"{super().__repr__()[:-1]}, {words})"
+
     def _check_data(self) -> None:
         data, sampler = self._dataset, self._sampler
         if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__") or not isinstance(data, Sized):
@@ -152,8 +161,13 @@ class Task(Problem):
 
     def _batches(self, epoch: int) -> list[list[int]]:
         """Go through the sampler once, as a data loader does."""
-        with seeded(int(stream(self.seed, "epoch", epoch).integers(2**63))):
-            order = list(self._sampler)
+        seed = int(stream(self.seed, "epoch", epoch).integers(2**63))
+        order = gone_through(self._sampler, epoch, seed)
+        if not epoch and gone_through(self._sampler, epoch, seed) != order:
+            raise ValueError(
+                f"The sampler {kind(self._sampler)} gives another order every time, whatever is seeded: no two workers "
+                "would agree on a ticket's samples; let it follow torch's generator, or pass batch_fn="
+            )
         if order and isinstance(order[0], (list, tuple)):
             return [list(batch) for batch in order]
         starts = range(0, len(order) - self.batch_size + 1, self.batch_size)
