@@ -377,20 +377,22 @@ def test_by_lateness_a_slow_worker_is_not_late() -> None:
     assert opt.param_groups[0]["clip_scales"][:2] == [1.0, 1.0]
 
 
-def test_without_delay_lateness_is_one_scale() -> None:
-    """Everybody is in time: one class, whose ratio stays near 1, so the clip is nearly that of one scale."""
-    rng = np.random.default_rng(1)
-    factors = []
-    for scale in ("all", "lateness"):
-        x = torch.nn.Parameter(torch.zeros(1))
-        opt = METHODS["clipped-momentum"]([x], lr=0.0, beta=0.1, clip=1.5, clip_scale=scale)
-        norms, passed = rng.lognormal(0.0, 1.0, size=3000), []
-        for norm in norms:
-            x.grad = torch.tensor([float(norm)])
+@pytest.mark.parametrize("rule", ["async-sgd", "momentum", "ordered-momentum", "catch-up"])
+def test_before_anything_was_late_a_clip_by_lateness_changes_no_bit(rule: str) -> None:
+    first, second = parameters(), parameters()
+    plain, clipped = make(rule, first), make(f"clipped-{rule}", second, clip_scale="lateness")
+    for size in np.random.default_rng(1).lognormal(0.0, 2.0, size=50):
+        for params, opt in ((first, plain), (second, clipped)):
+            for p in params:
+                p.grad = torch.full_like(p, float(size))
             opt.step()
-            passed.append(opt.last_scale)
-        factors.append(float(np.mean(passed[1000:])))
-    assert factors[0] == pytest.approx(factors[1], rel=0.05)
+        assert clipped.last_scale == 1.0
+    assert torch.equal(flat(first), flat(second))
+    for delay in (1, 0):  # from the first late arrival on it clips, also what is in time
+        for p in second:
+            p.grad = torch.full_like(p, 1e6)
+        clipped.step(delay=delay)
+        assert clipped.last_scale < 0.1
 
 
 @pytest.mark.parametrize("scale", ["all", "delay", "lateness"])

@@ -64,6 +64,10 @@ def norms(tensors: list[Tensor]) -> list[float]:
     return [float(norm) for norm in torch._foreach_norm(tensors)]
 
 
+def _anything_late(group: Group) -> bool:
+    return any(mean != 1.0 for mean, _ in group["clip_waits"].values())
+
+
 def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in _SIXTEEN_BITS else dtype
 
@@ -79,7 +83,8 @@ class Clipped(AsyncOptimizer):
     Norms and scales are those of a param group. ``clip_scale`` says what has a scale of its own: ``"all"`` parameters
     of the group together, each ``"tensor"``, or each range of ``"delay"`` (0, 1, 2-3, 4-7, ...). With ``"lateness"``
     every norm is first divided by what is usual for a gradient that is so late for its worker: its wait over the
-    worker's mean wait, in classes by factors of √2; clip and scale are then those of the quotient. A group of one flat
+    worker's mean wait, in classes by factors of √2; clip and scale are then those of the quotient, and nothing is
+    clipped before a first gradient was late: without delay the rule is the one without a clip. A group of one flat
     parameter whose entry ``sizes`` gives the lengths of the tensors in it, as `latecomer.simulate` and `latecomer.fit`
     make it, is cut there. Scales are kept as numbers in ``group["clip_scales"]``; reading a norm waits for the device.
 
@@ -210,6 +215,8 @@ class Clipped(AsyncOptimizer):
         A norm is first divided by the ratio r of its class, how large gradients so late usually are; the scale s and
         the clip are those of the quotient. Ratios and the scale z they refer to are learnt with a clip of their own,
         so loose that a class need not be pure to have its ratio, and so that one gradient moves it by little.
+        As long as nothing has been late, lateness says nothing and a rare group of large gradients could not be told
+        from outliers: nothing is clipped.
         """
         clip, rate = float(group["clip"]), float(group["clip_rate"])
         s, z, *ratios = group["clip_scales"] or [0.0, 0.0]
@@ -218,7 +225,7 @@ class Clipped(AsyncOptimizer):
         visits = [*group["clip_visits"], *[0] * (place + 1 - len(group["clip_visits"]))]
         r = ratios[place]
         if not math.isfinite(length):
-            return clip * s * r if s else math.inf
+            return clip * s * r if s and _anything_late(group) else math.inf
         if z:
             visits[place] += 1
             # The mean of all visits at first, with the 1 it starts at as one of them; a running mean later on.
@@ -229,7 +236,7 @@ class Clipped(AsyncOptimizer):
             *ratios,
         ]
         group["clip_visits"] = visits
-        return clip * s * r if s else math.inf
+        return clip * s * r if s and _anything_late(group) else math.inf
 
     def _lateness(self, group: Group, arrival: Arrival) -> int:
         """Return the class of an arrival: 0 below its worker's mean wait, then one class for every factor of √2."""

@@ -63,6 +63,8 @@ class ClippedTwin(Twin):
                 key = ("tensor", i) if by_tensor else place
                 norm, s = float(g_i.norm()) / usual, scales.get(key, 0.0)
                 most = o["clip_norm"] or (o["clip"] * s * usual if s else math.inf)
+                if o["clip_scale"] == "lateness" and not any(q.delay for q in self.raw[: self.raw.index(r) + 1]):
+                    most = math.inf
                 scales[key] = norm if not s else (1 - o["clip_rate"]) * s + o["clip_rate"] * min(norm, o["clip"] * s)
                 parts.append(u_i * min(1.0, most / float(u_i.norm())) if u_i.any() else u_i)
             e, u = u - torch.cat(parts), torch.cat(parts)
