@@ -1,6 +1,6 @@
 """What the local engine costs besides the gradient, and what it gains over Ray's documented parameter server.
 
-    python benchmarks/engine.py [--size 1000000] [--updates 600] [--rounds 5]
+    python benchmarks/engine.py [--size 1000000] [--updates 600] [--rounds 5] [--out docs/results]
 
 Two bars, as ratios in one run. *Cost*: seconds an update of a run with one worker, where nothing overlaps, minus what
 the gradient takes alone; over one copy each way and one fused update. *Rate*: updates a second with two workers, over
@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import shlex
 import statistics
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,6 +26,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 import latecomer as lc
+from latecomer.bench.tables import write_table
 from latecomer.problems.base import Problem
 
 
@@ -141,6 +145,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=1_000_000)
     parser.add_argument("--updates", type=int, default=600)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path, help="folder for the table, engine.md, and the numbers")
     given = parser.parse_args()
     torch.set_num_threads(1)
     with_ray = importlib.util.find_spec("ray") is not None
@@ -156,16 +161,31 @@ def main() -> None:
         peer = rays(given.size, given.updates // 3) if with_ray else float("nan")
         rounds.append((base, gradient, one, two, peer, one / base, peer / two))
     base, gradient, one, two, peer, cost, rate = (statistics.median(column) for column in zip(*rounds, strict=True))
-    table = Table("what", "ms an update", "bar", title=f"local engine, {given.size:,} parameters")
-    table.add_row("one copy each way + one fused update", f"{1e3 * base:.3f}", "")
-    table.add_row("the gradient alone", f"{1e3 * gradient:.3f}", "")
-    table.add_row("one worker, besides the gradient", f"{1e3 * one:.3f}", f"{cost:.2f}x (<= 2)")
-    table.add_row("two workers", f"{1e3 * two:.3f} ({1 / two:,.0f}/s)", "")
+    spread = [f"{min(ratios):.2f} to {max(ratios):.2f}" for ratios in list(zip(*rounds, strict=True))[5:]]
+    rows = [
+        ["one copy each way + one fused update", f"{1e3 * base:.3f}", "", ""],
+        ["the gradient alone", f"{1e3 * gradient:.3f}", "", ""],
+        ["one worker, besides the gradient", f"{1e3 * one:.3f}", f"{cost:.2f}x the first row (bar: <= 2)", spread[0]],
+        ["two workers", f"{1e3 * two:.3f} ({1 / two:,.0f}/s)", "", ""],
+    ]
     if with_ray:
-        table.add_row("Ray's parameter server", f"{1e3 * peer:.3f} ({1 / peer:,.0f}/s)", f"{rate:.1f}x (>= 5)")
+        times = f"{1e3 * peer:.3f} ({1 / peer:,.0f}/s)"
+        rows.append(["Ray's parameter server", times, f"{rate:.1f}x as long as two workers (bar: >= 5)", spread[1]])
     else:
-        table.add_row("Ray's parameter server", "not installed", "")
+        rows.append(["Ray's parameter server", "not installed", "", ""])
+    heads, title = (
+        ["what", "ms an update", "ratio", "lowest to highest round"],
+        f"local engine, {given.size:,} parameters",
+    )
+    table = Table(*heads, title=title)
+    for row in rows:
+        table.add_row(*row)
     Console().print(table)
+    if given.out is not None:
+        command = shlex.join(["python", "benchmarks/engine.py", *sys.argv[1:]])
+        names = ["floor", "gradient", "one", "two", "ray", "cost", "rate"]
+        numbers = [dict(zip(names, values, strict=True)) for values in rounds]
+        write_table(given.out, "engine", title, heads, rows, command, numbers)
 
 
 if __name__ == "__main__":

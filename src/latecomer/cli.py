@@ -150,6 +150,8 @@ class Show:
 
     def run(self, console: Console) -> None:
         """Load, which checks every rule, describe and draw."""
+        if self.figure is not None and self.figure.suffix != ".svg":
+            raise ValueError(f"Invalid figure {str(self.figure)!r} (figures are drawn as SVG: call it something.svg)")
         trace = Trace.load(self.file)
         console.print(trace.describe(), soft_wrap=True, highlight=False, markup=False)
         if self.figure is not None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import platform
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +10,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from .files import atomic, writable
+from .files import writable
 
 __all__ = ["BenchCommand"]
 
@@ -123,7 +121,8 @@ class StragglerCommand:
         heads += [f"loss at {self.lengths[0]}", f"loss at {self.lengths[-1]}", "delay"]
         title = (
             f"straggler: {self.steps:,} synchronous contributions, {self.workers} real and {self.virtual_workers} "
-            f"virtual workers, windows of {', '.join(map(str, self.lengths))} bytes, {self.seeds} seeds"
+            f"virtual workers, windows of {', '.join(map(str, self.lengths))} bytes, "
+            f"{self.seeds} seed{'s' * (self.seeds != 1)}"
         )
         cells = [self._cells(row) for row in rows.iter_rows(named=True)]
         _show(console, title, heads, cells)
@@ -179,13 +178,7 @@ def _write(
 ) -> None:
     if out is None:
         return
-    import torch
+    from .bench.tables import write_table
 
-    lines = [f"# {title[0].upper()}{title[1:]}", "", "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
-    about = f"Python {platform.python_version()}, torch {torch.__version__}"
-    lines += ["", f"`{command}`, {about}.", ""]
-    for path, text in ((out / f"{name}.md", "\n".join(lines)), (out / f"{name}.json", json.dumps(data, indent=1))):
-        with atomic(path) as temporary:
-            temporary.write_text(text)
+    write_table(out, name, title, heads, rows, command, data)
     console.print(f"Table written to {out / name}.md, rows to {out / name}.json", soft_wrap=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .cli_words import pairs
-from .files import writable, writable_file
+from .files import atomic, writable, writable_file
 
 __all__ = ["ReplayCommand", "Train", "load_task"]
 
@@ -53,19 +54,44 @@ class Train:
     """Wait for all workers before every update, for comparison."""
     timeout: float | None = None
     """Seconds after which a job counts as hung."""
+    save: Path | None = None
+    """File for the trained model's state dict, as safetensors."""
     seed: int = 0
     """Draws the samples."""
 
     def run(self, console: Console) -> None:
         """Train, print, say what was written."""
         task = load_task(self.task)
-        if self.record is not None:
-            writable_file(self.record)
+        for path in (self.record, self.save):
+            if path is not None:
+                writable_file(path)
         if self.checkpoint is not None:
             writable(self.checkpoint)
+        try:
+            result = self._fit(task, console)
+        except KeyboardInterrupt:
+            if self.checkpoint is not None:
+                console.print(f"Stopped; the same command goes on from {self.checkpoint}", soft_wrap=True)
+            raise
+        self._show(result, console)
+        if self.save is not None:
+            from safetensors.torch import save_file
+
+            with atomic(self.save) as temporary:
+                save_file({name: value.contiguous() for name, value in result.state.items()}, temporary)
+            console.print(f"Model written to {self.save}", soft_wrap=True)
+        if result.diverged_at is not None:
+            from .trainee import PATIENCE
+
+            why = "" if result.non_finite < PATIENCE else f": {result.non_finite:,} contributions were not finite"
+            raise ValueError(
+                f"the run ended at arrival {result.diverged_at:,}{why}; look at the data, the loss and the rate"
+            )
+
+    def _fit(self, task: Any, console: Console) -> Any:
         from .training import fit
 
-        result = fit(
+        return fit(
             task,
             optimizer=self.method,
             workers=self.workers,
@@ -81,24 +107,27 @@ class Train:
             progress=console,
             **pairs(self.set),
         )
+
+    def _show(self, result: Any, console: Console) -> None:
         table = Table(*result.history.columns, title=f"{self.method} on {self.task}, {self.workers} workers")
         for row in result.history.iter_rows():
             table.add_row(*("" if v is None else f"{v:,}" if isinstance(v, int) else f"{v:.4g}" for v in row))
         console.print(table)
-        rate = len(result.trace) / max(result.seconds, 1e-9)
+        counted = len(result.trace) - result.resumed_at
+        rate = counted / max(result.seconds, 1e-9)
+        if result.resumed_at:
+            console.print(f"Gone on from arrival {result.resumed_at:,}, in {self.checkpoint}", soft_wrap=True)
         console.print(
-            f"{len(result.trace):,} contributions in {result.seconds:.1f} s ({rate:,.0f} a second), mean delay "
+            f"{counted:,} contributions in {result.seconds:.1f} s ({rate:,.0f} a second), mean delay "
             f"{result.trace.delay.mean():.2f}; {result.deaths} deaths, {result.failures} failures, {result.reissued} "
             f"issued again, {len(result.given_up or ())} given up, {result.non_finite} not finite",
             soft_wrap=True,
             highlight=False,
         )
-        if result.diverged_at is not None:
-            console.print(f"It diverged at arrival {result.diverged_at:,}.")
         if self.checkpoint is not None:
             console.print(f"Checkpoints in {self.checkpoint}", soft_wrap=True)
         if self.record is not None:
-            console.print(f"Trace written to {self.record}", soft_wrap=True)
+            console.print(f"Trace written to {self.record}, its last parameters beside it", soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -164,7 +193,7 @@ def load_task(words: str) -> Any:
         sys.path.insert(0, folder)
     try:
         module = importlib.import_module(path.stem)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ValueError(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
     if Path(getattr(module, "__file__", None) or "").resolve() != path.resolve():
         raise ValueError(f"{file} has the name of another module, {module.__name__!r}: rename it")
@@ -172,9 +201,15 @@ def load_task(words: str) -> Any:
         raise ValueError(f"{file} has no {name!r}")
     task = getattr(module, name)
     if not isinstance(task, Problem):
-        task = task() if callable(task) else task
+        try:
+            task = task() if callable(task) else task
+        except (Exception, SystemExit) as error:
+            reason = traceback.extract_tb(error.__traceback__)[-1]
+            raise ValueError(
+                f"{words} raises {type(error).__name__}: {error} ({reason.filename}, line {reason.lineno})"
+            ) from error
     if not isinstance(task, Problem):
         raise TypeError(
-            f"{words} is a {type(task).__name__} (expected a latecomer.Task, or a function that returns one)"
+            f"{words} is of type {type(task).__name__} (expected a latecomer.Task, or a function that returns one)"
         )
     return task

@@ -21,7 +21,7 @@ from torch import Tensor
 from .files import atomic
 from .job import Contributor, counts, evaluated
 from .naming import named
-from .optim import METHODS
+from .optim import known_method
 from .optim.checks import whole_number
 from .policy import Async, Policy, Ticket
 from .problems.base import Problem
@@ -239,8 +239,7 @@ def simulate(
         >>> run.final["accuracy"] > 0.8
         True
     """
-    if method not in METHODS:
-        raise ValueError(f"Unknown method {method!r} (expected one of {', '.join(METHODS)})")
+    known_method(method)
     _check_arguments(problem, trace, policy, progress, watch, schedule)
     policy = copy.deepcopy(policy) if policy is not None else Async()  # its counters belong to one run
     if trace.header.policy != policy.name:

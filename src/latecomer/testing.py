@@ -67,7 +67,7 @@ class Normed(Problem):
 
     Examples:
         >>> normed = Normed()
-        >>> float(normed.loss(normed.model(0), normed.batch(7, 0))) > 0
+        >>> normed.loss(normed.model(0), normed.batch(7, 0)).item() > 0
         True
     """
 

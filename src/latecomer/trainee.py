@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .flat import FlatModule
-from .optim import METHODS
+from .optim import known_method
 from .optim.kernels import is_finite
 from .problems.base import Problem
 from .server import Outcome
@@ -45,7 +45,7 @@ class Trainee:
         schedule: Callable[[Any], Any] | None = None,
     ) -> None:
         self.flat = FlatModule(problem.model(seed))
-        self.optimizer = METHODS[method]([self.flat.group], **options)
+        self.optimizer = known_method(method)([self.flat.group], **options)
         self.scheduler = None if schedule is None else schedule(self.optimizer)
         self.diverged_at: int | None = None
         self._bad_in_a_row = 0

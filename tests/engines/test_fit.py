@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 from torch.utils.data import IterableDataset, RandomSampler, WeightedRandomSampler
 
 import latecomer as lc
 from engine_tasks import by_sign, data, network, regression, score
 from latecomer.cli import main
+from latecomer.cli_train import load_task
 from latecomer.engines.inline import InlineEngine
 from latecomer.engines.local import LocalEngine
 from latecomer.engines.payload import Payload
@@ -140,7 +142,7 @@ class Stream(IterableDataset[int]):
         ({"batch_size": 1000}, "the dataset has 128 samples"),
         ({"batch_size": 0}, "Invalid batch_size value: 0"),
         ({"sampler": "shuffled"}, "expected None, 'independent'"),
-        ({"optimizer": "adam"}, "Unknown optimizer 'adam'"),
+        ({"optimizer": "adam"}, "Unknown method 'adam'"),
         ({"engine": "cloud"}, "Unknown engine 'cloud'"),
         ({"steps": 0}, "Invalid steps value: 0"),
         ({"workers": 0}, "Invalid workers value: 0"),
@@ -233,11 +235,27 @@ def test_the_history_can_be_read_by_tensorboard(tmp_path: Path) -> None:
     options: dict[str, Any] = {"lr": 0.01, "engine": "inline", "steps": 30, "evaluate_every": 10}
     result = lc.fit(task, tensorboard=tmp_path / "logs", **options)
     written = EventAccumulator(str(tmp_path / "logs")).Reload()
-    for name in ("loss", "train_loss", "delay", "time", "arrival"):
+    assert set(written.Tags()["scalars"]) == {"loss", "train_loss", "delay"}
+    for name in ("loss", "train_loss", "delay"):
         rows = result.history.drop_nulls(name)
         events = written.Scalars(name)
         assert [event.step for event in events] == rows["update"].to_list()
         assert [event.value for event in events] == pytest.approx(rows[name].to_list(), rel=1e-6)
+
+
+def test_a_recorded_run_feeds_delays_and_diagnostics(tmp_path: Path) -> None:
+    """All workers start at once and go on at once, as the paper has it, so the decomposition of its proof applies."""
+    problem = lc.problems.quadratic()
+    options: dict[str, Any] = {"lr": 0.02, "beta": 0.1}
+    result = lc.fit(problem, workers=3, steps=150, record=tmp_path / "run.parquet", **options)
+    assert result.trace.header.strict
+    trace = lc.delays.Recorded(tmp_path / "run.parquet").trace()
+    rows = lc.theory.diagnose(problem, trace, **options)
+    assert rows.height > 100
+    assert rows["residual"].max() < 1e-12
+    assert bool((rows["delay_bias"] <= rows["delay_limit"] + 1e-12).all())
+    again = lc.simulate(problem, "ordered-momentum", trace, **options)
+    assert all(torch.equal(again.state[name], result.state[name]) for name in result.state)
 
 
 def test_missing_tensorboard_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,11 +268,19 @@ def test_the_example_of_an_own_model_runs(tmp_path: Path, capsys: pytest.Capture
     example = str(ROOT / "examples" / "own_model.py")
     record = str(tmp_path / "run.parquet")
     train = ["train", f"{example}:task", "--steps", "60", "--workers", "2", "--method", "catch-up", "--set", "lr=0.1"]
-    assert main([*train, "--record", record, "--checkpoint", str(tmp_path / "ckpt")]) == 0
-    assert "Trace written to" in capsys.readouterr().out
+    train += ["--record", record, "--checkpoint", str(tmp_path / "ckpt"), "--save", str(tmp_path / "m.safetensors")]
+    assert main(train) == 0
+    printed = capsys.readouterr().out
+    assert "Trace written to" in printed
+    assert "training: 60 of 60" in printed  # a log gets lines, not a bar
+    assert set(load_file(tmp_path / "m.safetensors")) == set(load_task(f"{example}:task").model(0).state_dict())
+    assert main(train) == 0
+    assert "Gone on from arrival 60" in capsys.readouterr().out
     figure = tmp_path / "timeline.svg"
     assert main(["trace", "show", record, "--figure", str(figure)]) == 0
     assert "<svg" in figure.read_text()
+    assert main(["trace", "show", record, "--figure", str(tmp_path / "timeline.png")]) == 2
+    assert "figures are drawn as SVG" in capsys.readouterr().err
     assert main(["replay", record, "--task", f"{example}:task"]) == 0
     assert "bit for bit" in capsys.readouterr().out
     assert main(["replay", record, "--task", f"{example}:task", "--method", "momentum", "--set", "lr=0.05"]) == 0
@@ -267,7 +293,7 @@ def test_the_example_of_an_own_model_runs(tmp_path: Path, capsys: pytest.Capture
         (["train", "nowhere.py:task"], "There is no file"),
         (["train", "task"], "expected a Python file and a name in it"),
         (["train", str(ROOT / "examples" / "own_model.py") + ":nothing"], "has no 'nothing'"),
-        (["train", str(ROOT / "examples" / "own_model.py") + ":LENGTHS"], "is a tuple"),
+        (["train", str(ROOT / "examples" / "own_model.py") + ":LENGTHS"], "is of type tuple"),
         (["replay", "nowhere.parquet", "--problem", "quadratic"], "nowhere.parquet"),
         (["replay", "nowhere.parquet"], "say what was trained"),
     ],
@@ -279,3 +305,67 @@ def test_bad_input_on_the_command_line_is_one_sentence(
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
+
+
+def test_a_run_that_diverges_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "careless_task.py"
+    script.write_text(CARELESS)
+    assert main(["train", f"{script}:nan", "--steps", "300", "--workers", "1"]) == 2
+    assert "100 contributions were not finite; look at the data" in capsys.readouterr().err
+    assert main(["train", f"{script}:raises"]) == 2
+    assert "careless_task.py:raises raises RuntimeError: boom" in capsys.readouterr().err
+    assert main(["train", f"{script}:needs"]) == 2
+    assert "missing 1 required positional argument" in capsys.readouterr().err
+
+
+CARELESS = """
+import torch
+import latecomer as lc
+
+def nan():
+    data = torch.utils.data.TensorDataset(torch.full((64, 1), float("nan")), torch.zeros(64, 1))
+    return lc.Task(torch.nn.Linear(1, 1), torch.nn.functional.mse_loss, data)
+
+def raises():
+    raise RuntimeError("boom")
+
+def needs(something):
+    return something
+"""
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"sync": "yes"},
+        {"scheduler": "cosine"},
+        {"callbacks": [3]},
+        {"record": 5},
+        {"checkpoint": 5},
+        {"tensorboard": 5},
+        {"evaluate_every": 0},
+        {"optimizer": torch.optim.SGD},
+        {"foo": 1},
+        {"optimizer": "delay-filtered"},
+    ],
+)
+def test_wrong_arguments_are_named(wrong: dict[str, Any]) -> None:
+    name = next(iter(wrong))
+    words = {"optimizer": "Unknown method|needs a value for 'threshold'", "foo": "has no option 'foo'"}.get(name, name)
+    with pytest.raises((TypeError, ValueError), match=words):
+        lc.fit(regression(), **{"lr": 0.1, "engine": "inline", "steps": 5, **wrong})
+
+
+def test_a_ticket_that_is_given_up_names_its_samples() -> None:
+    class Broken(torch.utils.data.Dataset[Any]):
+        def __len__(self) -> int:
+            return 32
+
+        def __getitem__(self, i: int) -> Any:
+            if i == 7:
+                raise ValueError("broken")
+            return torch.zeros(1), torch.zeros(1)
+
+    task = lc.Task(torch.nn.Linear(1, 1), torch.nn.functional.mse_loss, Broken(), batch_size=4)
+    with pytest.warns(UserWarning, match=r"\(dataset\[i\] for i = (\d+, )*7(, \d+)*\) came to nothing"):
+        lc.fit(task, lr=0.1, engine="inline", steps=8)

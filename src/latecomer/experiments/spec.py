@@ -90,7 +90,6 @@ class RunSpec:
         if "data_dir" in self.problem_options:
             raise ValueError("Where data lies does not belong into a run: use --data-dir, or set LATECOMER_DATA")
         _fitting(self.problem, problems.PROBLEMS[self.problem], self.problem_options)
-        _fitting(self.method, METHODS[self.method].optimizer, self.options, given=("params", "self"))
         _fitting(f"{self.delays} delays", DELAYS[self.delays], self.delay_options)
         METHODS[self.method]([torch.nn.Parameter(torch.zeros(1))], **self.options)
         self.make_trace(steps=1)
@@ -244,9 +243,9 @@ def _number(value: Any) -> Any:
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _fitting(what: str, make: Any, options: Mapping[str, Any], given: tuple[str, ...] = ("self",)) -> None:
+def _fitting(what: str, make: Any, options: Mapping[str, Any]) -> None:
     """Refuse options that something does not have, and name those it has."""
-    has = {name: p for name, p in inspect.signature(make).parameters.items() if name not in given}
+    has = {name: p for name, p in inspect.signature(make).parameters.items() if name != "self"}
     if any(p.kind is p.VAR_KEYWORD for p in has.values()):
         return
     unknown = sorted(options.keys() - has.keys())

@@ -6,7 +6,7 @@ from .base import Arrival, AsyncOptimizer
 from .clipped import ClippedAsyncSGD, ClippedMomentum, ClippedOrderedFilled, ClippedOrderedMomentum
 from .debt import CatchUpDebt
 from .filled import OrderedFilled
-from .methods import METHODS, Method
+from .methods import METHODS, Method, known_method
 from .momentum import Momentum, OrderedMomentum
 from .mu2 import Mu2SGD, OrderedMu2SGD
 from .projection import Ball, Box
@@ -38,4 +38,5 @@ __all__ = [
     "OrderedMu2Anytime",
     "OrderedMu2SGD",
     "TwoPointOptimizer",
+    "known_method",
 ]

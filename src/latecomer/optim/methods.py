@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -18,7 +19,7 @@ from .momentum import BETA, Momentum, OrderedMomentum
 from .mu2 import Mu2SGD, OrderedMu2SGD
 from .sgd import AsyncSGD, DelayAdaptiveSGD, DelayFilteredSGD
 
-__all__ = ["METHODS", "Method"]
+__all__ = ["METHODS", "Method", "known_method"]
 
 
 def _full(delay: int, **_: Any) -> float:
@@ -92,8 +93,42 @@ class Method:
             >>> type(opt).__name__, opt.param_groups[0]["catch_up"]
             ('OrderedMomentum', True)
         """
+        self.check(options)
         make: Callable[..., AsyncOptimizer] = self.optimizer
         return make(params, **{**self.options, **options})
+
+    @property
+    def arguments(self) -> Mapping[str, inspect.Parameter]:
+        """The hyper-parameters it takes, by name."""
+        known = dict(inspect.signature(self.optimizer.__init__).parameters)
+        return {name: p for name, p in known.items() if name not in ("self", "params", *self.options)}
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Refuse hyper-parameters that the method does not have, and the lack of those it needs.
+
+        Examples:
+            >>> METHODS["delay-filtered"].check({"lr": 0.1})
+            Traceback (most recent call last):
+            ValueError: delay-filtered needs a value for 'threshold'
+        """
+        for name in sorted(options):
+            if name not in self.arguments and name not in self.options:
+                raise ValueError(f"{self.name} has no option {name!r} (it has {', '.join(self.arguments)})")
+        for name, argument in self.arguments.items():
+            if argument.default is inspect.Parameter.empty and name not in options:
+                raise ValueError(f"{self.name} needs a value for {name!r}")
+
+
+def known_method(name: object) -> Method:
+    """Return a method by its name.
+
+    Examples:
+        >>> known_method("catch-up").source == METHODS["catch-up"].source
+        True
+    """
+    if not isinstance(name, str) or name not in METHODS:
+        raise ValueError(f"Unknown method {name!r} (expected one of {', '.join(METHODS)})")
+    return METHODS[name]
 
 
 _CATCH_UP: Mapping[str, Any] = MappingProxyType({"catch_up": True})

@@ -49,9 +49,13 @@ class Problem(ABC):
     shares: tuple[float, ...] = ()
 
     def __repr__(self) -> str:
+        return f"{type(self).__qualname__}({', '.join(f'{k}={v}' for k, v in self._described().items())})"
+
+    def _described(self) -> dict[str, str]:
+        """Return what tells it from others of its type, in words."""
         simple = (bool, int, float, str, tuple)
         options = {k: v for k, v in vars(self).items() if not k.startswith("_") and isinstance(v, simple)}
-        return f"{type(self).__qualname__}({', '.join(f'{k}={v!r}' for k, v in sorted(options.items()))})"
+        return {k: repr(v) for k, v in sorted(options.items())}
 
     @abstractmethod
     def model(self, seed: int) -> nn.Module:
@@ -85,6 +89,10 @@ class Problem(ABC):
     @abstractmethod
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Return metrics on held-out data; called without gradients."""
+
+    def words(self, number: int, sample: int) -> str:
+        """Say for people which samples a ticket has; by default only the seed of its batch."""
+        return f"sample {sample}"
 
     def gradient(self, x: Tensor, batch: Any, out: Tensor) -> bool:
         """Write the gradient at the flat parameters ``x`` into ``out`` and return True, where there is a formula.

@@ -36,9 +36,8 @@ def workers(trace: Trace, share: float = 1.0) -> str:
     last = float(trace.end[-1]) * share
     figure, axes = blank(9, 1.6 + 0.35 * trace.header.workers, f"Who worked when, by the {trace.header.clock} clock")
     ends = np.where(np.isnan(c["end"]), last, c["end"])
-    for seat in range(
-        trace.header.workers
-    ):  # a ticket that was lost ends no later than the next one of its seat starts
+    # A ticket that was lost ends no later than the next one of its seat starts.
+    for seat in range(trace.header.workers):
         rows = np.flatnonzero(c["worker"] == seat)
         gone = np.isnan(c["end"][rows[:-1]])
         ends[rows[:-1][gone]] = c["start"][rows[1:]][gone]
@@ -50,7 +49,7 @@ def workers(trace: Trace, share: float = 1.0) -> str:
     kinds += [((c["group"] == g) & ~lost, tints[min(g, 5)], name) for g, name in enumerate(names)]
     for chosen, colour, label in kinds:
         rows = np.flatnonzero(chosen & shown)
-        left, right, y = c["start"][rows], np.minimum(ends[rows], last), c["worker"][rows] + 1.0
+        left, right, y = c["start"][rows], np.minimum(ends[rows], last), c["worker"][rows] * 1.0
         corners = np.stack(
             [np.stack([x, y + h], axis=1) for x, h in ((left, -0.3), (left, 0.3), (right, 0.3), (right, -0.3))], axis=1
         )
@@ -60,10 +59,11 @@ def workers(trace: Trace, share: float = 1.0) -> str:
         if label.startswith("lost"):
             axes.plot(right, y, "x", color="black", markersize=5, zorder=3)
     axes.set_xlim(0, last)
-    axes.set_ylim(0.4, trace.header.workers + 0.6)
-    axes.set_yticks(range(1, trace.header.workers + 1))
+    axes.set_ylim(-0.6, trace.header.workers - 0.4)
+    axes.set_yticks(range(trace.header.workers))
     axes.set_xlabel("seconds")
     axes.set_ylabel("worker")
     axes.grid(axis="y", visible=False)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.35), ncols=len(kinds), frameon=False, fontsize=9)
+    if len(kinds) > 1:
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.35), ncols=len(kinds), frameon=False, fontsize=9)
     return svg(figure)

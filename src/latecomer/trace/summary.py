@@ -47,6 +47,11 @@ def describe(trace: Trace) -> str:
     counts = {word: int((codes == code).sum()) for code, word in enumerate(STATUSES) if (codes == code).any()}
     if set(counts) != {"applied"}:
         lines.append("became: " + ", ".join(f"{word} {count:,}" for word, count in counts.items()))
+        if "zero" in counts:
+            lines.append(
+                "zero: it counted and weighed nothing; so does version 1 under a rule that gives every version one "
+                "place, for every worker but the first to return it"
+            )
     if header.joined or header.left:
         lines.append(
             f"{len(header.joined):,} joined and {len(header.left):,} left during the run: "

@@ -71,7 +71,7 @@ class TensorBoard(Callback):
     def evaluated(self, run: Driver, row: Mapping[str, Any]) -> None:
         """Write every number of a row."""
         for name, value in row.items():
-            if name != "update" and isinstance(value, (int, float)):
+            if name not in ("update", "arrival", "time") and isinstance(value, (int, float)):
                 self._writer.add_scalar(name, value, row["update"])
 
     def closed(self) -> None:
@@ -80,7 +80,7 @@ class TensorBoard(Callback):
 
 
 class Bar(Callback):
-    """A line of progress: arrivals, updates a second, mean delay, what is in flight, what went wrong.
+    """A line of progress: arrivals, how many a second, mean delay, what is in flight, what went wrong; ten in a log.
 
     Examples:
         >>> import io, latecomer as lc
@@ -99,7 +99,9 @@ class Bar(Callback):
             *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True, auto_refresh=False
         )
         self._task = self._bar.add_task("training", total=steps, now="")
-        self._bar.start()
+        self._log = None if self._bar.console.is_terminal else self._bar.console
+        if self._log is None:
+            self._bar.start()
         self._shown = self._since = time.monotonic()
         self._count = self._delays = 0
 
@@ -108,15 +110,20 @@ class Bar(Callback):
         self._count += 1
         self._delays += outcome.delay
         now = time.monotonic()
-        if now - self._shown < 0.2 and outcome.arrival < run.steps:
+        tenth = outcome.arrival % max(1, run.steps // 10) == 0
+        if not tenth if self._log else now - self._shown < 0.2 and outcome.arrival < run.steps:
             return
         self._shown = now
         rate = self._count / max(now - self._since, 1e-9)
         text = f"{rate:,.0f}/s, delay {self._delays / self._count:.1f}, {len(run.server.in_flight)} in flight"
         if run.deaths:
             text += f", {run.deaths} deaths"
-        self._bar.update(self._task, completed=outcome.arrival, now=text)
-        self._bar.refresh()
+        if self._log is not None:
+            words = f"training: {outcome.arrival:,} of {run.steps:,}, {text}"
+            self._log.print(words, soft_wrap=True, highlight=False, markup=False)
+        else:
+            self._bar.update(self._task, completed=outcome.arrival, now=text)
+            self._bar.refresh()
         if self._count > 1000:  # the rate of lately
             self._since, self._count, self._delays = now, 0, 0
 

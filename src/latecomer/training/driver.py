@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 import warnings
@@ -43,7 +44,7 @@ class Driver:
         >>> from latecomer.engines.inline import InlineEngine
         >>> books = Books(lc.problems.quadratic(), "momentum", {"lr": 0.1}, 2, lc.policy.Async(), 0)
         >>> driver = Driver(books, InlineEngine(), workers=2, steps=10)
-        >>> driver.start()
+        >>> _ = driver.start()
         >>> driver.run([])
         >>> driver.server.arrivals, len(driver.history.rows)
         (10, 2)
@@ -118,6 +119,10 @@ class Driver:
         self._killed.add(seat)
         self.engine.kill(seat)
         return True
+
+    def listen(self, interrupted: Sequence[int]) -> None:
+        """End what is going on as soon as there is something in this list."""
+        self.interrupted = self.history.interrupted = interrupted
 
     def stop(self) -> None:
         """End the run after this arrival."""
@@ -248,7 +253,7 @@ class Driver:
             each: Called after every arrival.
         """
         before = self.server.arrivals
-        self.interrupted = self.history.interrupted = interrupted
+        self.listen(interrupted)
         while not self._over() and not interrupted:
             if not self._news:
                 self._take(self.engine.events(self._glance()))
@@ -306,16 +311,14 @@ class Driver:
     def _handle(self, event: Event) -> None:
         if isinstance(event, Ready):
             self._unborn = 0
-            if self._waiting:  # starting processes is no part of the run
+            self._up.add(event.seat)
+            if not self._waiting:
+                self._employ(event.seat)
+            elif len(self._up) == self.workers:  # all start at once; starting processes is no part of the run
                 self._begin(self._base)
                 self._waiting = False
-            self._up.add(event.seat)
-            ticket = self.server.holds(event.seat)
-            if ticket is None:
-                self._idle.add(event.seat)
-                self._fill()
-            else:  # it had one when the server died
-                self._submit(event.seat, self.books.job(ticket))
+                for seat in sorted(self._up):
+                    self._employ(seat)
         elif isinstance(event, Done):
             self._done(event)
         elif isinstance(event, Failed):
@@ -326,6 +329,15 @@ class Driver:
                 self._again(ticket, event.reason, raised=event)
         elif isinstance(event, Died):
             self._died(event)
+
+    def _employ(self, seat: int) -> None:
+        """Give a worker that has just come its first job."""
+        ticket = self.server.holds(seat)
+        if ticket is None:
+            self._idle.add(seat)
+            self._fill()
+        else:  # the seat had one when the server died
+            self._submit(seat, self.books.job(ticket))
 
     def _ticket(self, seat: int, number: int) -> Ticket | None:
         """Return the ticket that a seat answers for; None if it answers for something nobody waits for."""
@@ -392,7 +404,7 @@ class Driver:
         if event.seat not in self._up and event.seat not in self._killed:
             self._unborn += 1
             # A signal may be bad luck; who ends by itself before anybody was ever up will do so again.
-            hopeless = self._waiting and not event.reason.startswith("killed")
+            hopeless = self._waiting and not self._up and not event.reason.startswith("killed")
             if hopeless or self._unborn >= 2 * self.workers + 1:
                 raise ValueError(f"Workers die before they are ready ({event.reason}); {IMPORTABLE}")
         self._up.discard(event.seat)
@@ -408,12 +420,15 @@ class Driver:
             self.books.lose(ticket, self.now, raised is not None)
             self._fill()
             return
+        words = f"sample {ticket.sample}"
         nothing_yet = self.server.arrivals == len(self.books.given_up)
         if nothing_yet and raised is not None and self.server.arrivals + 1 >= min(_HOPELESS, self.steps):
             where = f" ({raised.where})" if raised.where else ""
             raise ValueError(f"The task raises on its first tickets: {reason}{where}")
+        with contextlib.suppress(Exception):  # the task's own code, which may raise here too
+            words = self.books.problem.words(ticket.number, ticket.sample)
         self._unsaid.append(
-            f"Ticket {ticket.number} (sample {ticket.sample}) came to nothing {tried} times, last: {reason}; it counts "
+            f"Ticket {ticket.number} ({words}) came to nothing {tried} times, last: {reason}; it counts "
             "with weight zero"
         )
         if not nothing_yet:

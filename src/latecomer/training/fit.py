@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch import nn
 from ..engines import Engine
 from ..files import writable_file
 from ..naming import named
-from ..optim import METHODS
+from ..optim import known_method
 from ..optim.checks import POSITIVE, whole_number
 from ..policy import Async, Policy, Synchronous
 from ..problems.base import Problem
@@ -57,7 +57,7 @@ def fit(
     checkpoint_every: int | None = None,
     keep: int = 3,
     record: str | os.PathLike[str] | None = None,
-    callbacks: Iterable[Callback] = (),
+    callbacks: Sequence[Callback] = (),
     progress: bool | Console = False,
     tensorboard: str | os.PathLike[str] | None = None,
     attempts: int = 3,
@@ -111,8 +111,10 @@ def fit(
         >>> nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).item() < 0.01
         True
     """
-    if optimizer not in METHODS:
-        raise ValueError(f"Unknown optimizer {optimizer!r} (expected one of {', '.join(METHODS)})")
+    known_method(optimizer).check(options)
+    _check_arguments(
+        scheduler, sync, callbacks, {"checkpoint": checkpoint, "record": record, "tensorboard": tensorboard}
+    )
     steps, workers = whole_number("steps", steps, least=1), whole_number("workers", workers, least=1)
     attempts, seed = whole_number("attempts", attempts, least=1), whole_number("seed", seed)
     if timeout is not None:
@@ -144,7 +146,7 @@ def fit(
     if isinstance(problem, Task):
         problem.seed = seed
         scheduler = scheduler or problem.scheduler
-    every = whole_number("evaluate_every", evaluate_every or max(1, steps // 10), least=1)
+    every = max(1, steps // 10) if evaluate_every is None else whole_number("evaluate_every", evaluate_every, least=1)
     policy: Policy = Synchronous(workers) if sync else Async()
     path = None if record is None else Path(record)
     if path is not None:
@@ -163,14 +165,29 @@ def fit(
     about |= {"torch": torch.__version__, "problem": repr(problem), "scheduler": named(scheduler)}
     saver = None
     if checkpoint is not None:  # last, for it locks the folder
-        run = {"problem": repr(problem), "method": optimizer, "options": options, "workers": workers}
+        run = {"task": repr(problem), "method": optimizer, "options": options, "workers": workers}
         run |= {"policy": policy.name, "seed": seed, "scheduler": named(scheduler)}
-        saver = Saver(Path(checkpoint), every=checkpoint_every or every, keep=keep, run=run)
+        saver = Saver(
+            Path(checkpoint), every=every if checkpoint_every is None else checkpoint_every, keep=keep, run=run
+        )
         books.journal = saver.journal
     result = _run(driver, saver, path, about)
     if isinstance(model, nn.Module):
         model.load_state_dict(dict(result.state))
     return result
+
+
+def _check_arguments(scheduler: Any, sync: Any, callbacks: Any, paths: Mapping[str, Any]) -> None:
+    if scheduler is not None and not callable(scheduler):
+        raise TypeError(f"Invalid scheduler: {scheduler!r} (expected a function of the optimizer)")
+    if not isinstance(sync, bool):
+        raise TypeError(f"Invalid sync: {sync!r} (expected True or False)")
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            raise TypeError(f"Invalid callbacks: {callback!r} (expected instances of latecomer.training.Callback)")
+    for name, path in paths.items():
+        if path is not None and not isinstance(path, (str, os.PathLike)):
+            raise TypeError(f"Invalid {name}: {path!r} (expected a path)")
 
 
 def make_engine(engine: str | Engine) -> Engine:
@@ -205,11 +222,11 @@ def _run(driver: Driver, saver: Saver | None, path: Path | None, about: Mapping[
         else:
             stack.callback(saver.close)
             state, entries = saver.restore()
-            driver.interrupted = interrupted
+            driver.listen(interrupted)
             saver.begin(driver.start(state, entries))
             if state is None or entries:  # nothing is counted before the first one is there
                 saver.save(server.arrivals, driver.state_dict(), now=state is None)
-        begun = driver.now  # the clock starts with the first worker that is ready
+        begun, before = driver.now, server.arrivals  # the clock starts with the first worker that is ready
 
         def each() -> None:
             if saver is not None and server.arrivals % saver.every == 0:
@@ -242,6 +259,7 @@ def _run(driver: Driver, saver: Saver | None, path: Path | None, about: Mapping[
             ignored=driver.ignored,
             diverged_at=books.diverged_at,
             seconds=driver.now - begun,
+            resumed_at=before,
         )
         for callback in driver.callbacks:
             callback.ended(driver, result)

@@ -13,6 +13,7 @@ import torch
 from ..flat import FlatModule
 from ..job import one_thread
 from ..naming import named
+from ..optim import known_method
 from ..policy import POLICIES, Policy, Synchronous
 from ..problems.base import Problem
 from ..simulation import Run, simulate
@@ -89,17 +90,15 @@ def replay(
     seed = int(about.get("seed", trace.header.seed))
     given = dict(about.get("options", {}))
     if name != recorded:
-        import inspect
-
-        from ..optim import METHODS
-
-        if name not in METHODS:
-            raise ValueError(f"Unknown method {name!r} (expected one of {', '.join(METHODS)})")
-        known = inspect.signature(METHODS[name].optimizer.__init__).parameters
-        given = {key: value for key, value in given.items() if key in known}
+        given = {key: value for key, value in given.items() if key in known_method(name).arguments}
     given |= options
     if isinstance(problem, Task):
         problem.seed, scheduler = trace.header.seed, scheduler or problem.scheduler
+    if trace.header.groups != ("all",) and len(trace.header.groups) != problem.groups:
+        raise ValueError(
+            f"{path.name} is the record of another task: it has {len(trace.header.groups)} groups, this one "
+            f"{problem.groups}"
+        )
     start = digest(FlatModule(problem.model(seed)).x)
     other_start = "start" in about and start != about["start"]
     with one_thread():

@@ -36,7 +36,8 @@ class Result:
         non_finite: How many contributions had a NaN or an infinity and counted with weight zero.
         ignored: Answers nobody waited for: a contribution that came twice, or too late.
         diverged_at: The arrival at which the run was given up, or None.
-        seconds: How long it took, without the time workers took to start.
+        resumed_at: How many arrivals had been counted when this call began, 0 for a fresh run.
+        seconds: How long this call trained, without the time workers took to start.
 
     Examples:
         >>> import latecomer as lc
@@ -59,6 +60,7 @@ class Result:
     non_finite: int = 0
     ignored: int = 0
     diverged_at: int | None = None
+    resumed_at: int = 0
     seconds: float = 0.0
 
     @property

@@ -78,8 +78,8 @@ class Saver:
         if state["run"] != self._run:
             differs = sorted(key for key in {*state["run"], *self._run} if state["run"].get(key) != self._run.get(key))
             raise ValueError(
-                f"{self.folder} has checkpoints of another run ({', '.join(differs)} differ): choose another "
-                "folder, or remove it"
+                f"{self.folder} has checkpoints of another run (with another {', another '.join(differs)}): choose "
+                "another folder, or remove it"
             )
         self._found, self._gap = state["entries"], state["gap"]
         return state["state"], self.journal.read(self._found)

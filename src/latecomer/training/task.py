@@ -98,12 +98,12 @@ class Task(Problem):
         if dataset is not None:
             self._check_data()
 
-    def __repr__(self) -> str:
-        """Say which task this is by names, types and lengths: what is in the data is not looked at."""
+    def _described(self) -> dict[str, str]:
+        """Say which task this is by names, types and lengths: what is in the data is not looked at, nor the seed."""
         parts = {"model": self._model, "loss_fn": self._loss, "dataset": self._dataset, "collate_fn": self._collate}
         parts |= {"sampler": self._sampler, "batch_fn": self._batch_fn, "group_fn": self._group_fn}
-        words = ", ".join(f"{name}={kind(part)}" for name, part in parts.items() if part is not None)
-        return f"{super().__repr__()[:-1]}, {words})"
+        simple = {name: words for name, words in super()._described().items() if name != "seed"}
+        return simple | {name: kind(part) for name, part in parts.items() if part is not None}
 
     def _check_data(self) -> None:
         data, sampler = self._dataset, self._sampler
@@ -112,11 +112,11 @@ class Task(Problem):
                 f"Invalid dataset: {type(data).__name__} has no dataset[i] and len(dataset), so no ticket could say "
                 "which samples are its; pass batch_fn=, a function of the ticket's seed, instead"
             )
+        if not len(data):
+            raise ValueError("The dataset is empty")
         if sampler is None or sampler == "independent":
             if sampler is None and len(data) < self.batch_size:
                 raise ValueError(f"Invalid batch_size value: {self.batch_size} (the dataset has {len(data)} samples)")
-            if not len(data):
-                raise ValueError("The dataset is empty")
         elif isinstance(sampler, str) or not hasattr(sampler, "__iter__"):
             raise TypeError(f"Invalid sampler: {sampler!r} (expected None, 'independent' or a torch Sampler)")
 
@@ -158,6 +158,14 @@ class Task(Problem):
         epoch, place = divmod(number, len(first))
         batches: list[list[int]] = first if not epoch else self._epoch(epoch, lambda: self._batches(epoch))
         return batches[place % len(batches)]
+
+    def words(self, number: int, sample: int) -> str:
+        """Name the samples of a ticket by their places in the dataset."""
+        if self._batch_fn is not None:
+            return super().words(number, sample)
+        places = self._indices(number, sample)
+        shown = ", ".join(map(str, places[:16])) + (", ..." if len(places) > 16 else "")
+        return f"dataset[i] for i = {shown}"
 
     def _batches(self, epoch: int) -> list[list[int]]:
         """Go through the sampler once, as a data loader does."""
