@@ -29,11 +29,14 @@ Size = Literal["quick", "standard", "full"]
 class Pareto:
     """Run what is missing of the sweeps, then draw stability against fairness; kill it at any time and start it again.
 
+    Writes two figures (the plane, and how the finalists end by learning rate), their numbers as CSV, the tables as
+    Markdown, and the specs as TOML.
+
     Example: latecomer research pareto --size quick
     """
 
     size: Size = "quick"
-    """quick: minutes, one seed, no data to fetch; standard: about three hours of one core; full: days."""
+    """quick: minutes, one seed, no data to fetch; standard: a night of one core, data is fetched; full: days."""
     store: Path = Path("runs")
     """Folder of the runs."""
     out: Path = Path("research")
@@ -48,6 +51,7 @@ class Pareto:
     def run(self, console: Console) -> None:
         """Run, score, print, draw."""
         from . import experiments, report, research
+        from .bench.tables import write_page
 
         writable(self.out)
         look_in(self.data_dir)
@@ -57,27 +61,45 @@ class Pareto:
         else:
             writable(self.store)
             _complete(sweeps, store, self.processes, console)
-        size = research.size_of(self.size)
-        everyone = list(research.CANDIDATES.values())
-        table = research.board(size, store, everyone, [research.CANDIDATES[name] for name in research.SHORTLIST])
-        if "stable_digits" not in table.columns:
+        size, everyone, few = research.size_of(self.size), list(research.CANDIDATES.values()), research.finalists()
+        table = research.board(size, store, everyone, few)
+        problems = [name for name in research.METRICS if f"stable_{name}" in table.columns]
+        if not problems:
             raise ValueError(f"There are no runs of size {self.size} in {self.store}: leave --as-is out")
-        console.print(_scores(table))
-        problems = [name for name in ("digits", "mnist", "cifar10") if f"stable_{name}" in table.columns]
-        _save(self.out, f"pareto-{self.size}", report.svg(report.plane(table, problems)), table, console)
+        if not console.is_terminal:
+            console.width = 140
+        finals = [name for name in problems if name != "screening"]
+        if "screening" in problems:
+            console.print(_scores(table, ["screening"], "All candidates", end="_0"))
+        if finals:
+            named = table.filter(table["candidate"].is_in([each.name for each in few]))
+            console.print(_scores(named, finals, "Finalists"))
+        curves = research.over_rates(size, store, few)
+        for name, figure, numbers in (
+            (f"pareto-{self.size}", report.plane(table, problems), table),
+            (f"curves-{self.size}", report.rate_curves(curves), curves),
+        ):
+            with atomic(self.out / f"{name}.svg") as temporary:
+                temporary.write_text(report.svg(figure), encoding="utf-8")
+            _csv(self.out, name, numbers)
+        name, command = f"pareto-{self.size}", f"latecomer research pareto --size {self.size} --as-is"
+        write_page(self.out, name, f"Stable and fair, size {self.size}", report.pareto_parts(table), command)
         for sweep in sweeps:
-            (self.out / f"{sweep.name}.toml").write_text(sweep.to_toml(), encoding="utf-8")
+            with atomic(self.out / f"{sweep.name}.toml") as temporary:
+                temporary.write_text(sweep.to_toml(), encoding="utf-8")
+        files = f"{name}.svg, .csv and .md, curves-{self.size}.svg and .csv, and the specs"
+        console.print(f"Written to {self.out}: {files}", soft_wrap=True)
 
 
 @dataclass(frozen=True)
 class Hard:
-    """Put the few that lead into harder settings, on seeds that nothing was chosen on: one table.
+    """Put the finalists into harder settings, on seeds that nothing was chosen on: a table as CSV and as Markdown.
 
     Example: latecomer research hard --size quick
     """
 
     size: Size = "quick"
-    """quick: minutes, one seed; standard: under an hour of one core; full: hours."""
+    """quick: minutes, one seed; standard: about an hour of one core; full: hours."""
     store: Path = Path("runs")
     """Folder of the runs."""
     out: Path = Path("research")
@@ -89,7 +111,8 @@ class Hard:
 
     def run(self, console: Console) -> None:
         """Run, print, write."""
-        from . import experiments, research
+        from . import experiments, report, research
+        from .bench.tables import write_page
 
         writable(self.out)
         size, store = research.size_of(self.size), experiments.Store(self.store)
@@ -102,6 +125,8 @@ class Hard:
         table = research.hard_table(size, store)
         if table.is_empty():
             raise ValueError(f"There are no runs of size {self.size} in {self.store}: leave --as-is out")
+        if not console.is_terminal:
+            console.width = 140
         drawn = Table("setting", "candidate", box=box.SIMPLE_HEAD, title="Harder settings")
         for name in ("stable", "F1", "worst seed", "slow F1", "excess, far", "say, far"):
             drawn.add_column(name, justify="right", no_wrap=True)
@@ -111,14 +136,15 @@ class Hard:
             drawn.add_row(row["setting"] if row["setting"] != last else "", row["candidate"], *cells)
             last = row["setting"]
         console.print(drawn)
-        with atomic(self.out / f"hard-{self.size}.csv") as temporary:
-            table.write_csv(temporary)
-        console.print(f"Written to {self.out}: hard-{self.size}.csv", soft_wrap=True)
+        name, command = f"hard-{self.size}", f"latecomer research hard --size {self.size} --as-is"
+        _csv(self.out, name, table)
+        write_page(self.out, name, f"Harder settings, size {self.size}", report.hard_parts(table), command)
+        console.print(f"Written to {self.out}: {name}.csv and .md", soft_wrap=True)
 
 
 @dataclass(frozen=True)
 class Real:
-    """Train the few that lead on real processes, with a class of digits that really takes longer: one table.
+    """Train the finalists on real processes, with a class of digits that really takes longer: one table.
 
     Example: latecomer research real --steps 1000 --workers 3
     """
@@ -138,7 +164,8 @@ class Real:
 
     def run(self, console: Console) -> None:
         """Train, print, write."""
-        from . import research
+        from . import report, research
+        from .bench.tables import write_page
 
         writable(self.out)
         with console.status("") as status:
@@ -157,14 +184,17 @@ class Real:
             cells = (_cell(name, row[name]) for name in ("f1", "f1_slow", "slow", "fast"))
             drawn.add_row(row["candidate"], f"{row['lr']:g}", *cells)
         console.print(drawn)
-        with atomic(self.out / "real.csv") as temporary:
-            table.write_csv(temporary)
-        console.print(f"Written to {self.out}: real.csv", soft_wrap=True)
+        _csv(self.out, "real", table)
+        rates = " ".join(f"{rate:g}" for rate in self.rates)
+        how = f"--steps {self.steps} --workers {self.workers} --pause {self.pause:g} --rates {rates} --seed {self.seed}"
+        title = f"{self.workers} real processes"
+        write_page(self.out, "real", title, report.real_parts(table), f"latecomer research real {how}")
+        console.print(f"Written to {self.out}: real.csv and real.md", soft_wrap=True)
 
 
 @dataclass(frozen=True)
 class ResearchCommand:
-    """Stable and fair: candidates on one plane, and the few that lead in harder settings and on real processes.
+    """Stable and fair: candidates on one plane, and the finalists in harder settings and on real processes.
 
     Example: latecomer research pareto --size quick
     """
@@ -206,38 +236,40 @@ def _say_what_is_missing(sweeps: list[Sweep], store: Store, console: Console) ->
             console.print(f"{sweep.name}: {todo:,} of {total:,} runs are not there", soft_wrap=True)
 
 
-def _scores(table: pl.DataFrame) -> Table:
-    shown = {
-        "stable_digits": "digits",
-        "stable_mnist": "MNIST",
-        "stable_cifar10": "CIFAR-10",
-        "f1_digits": "F1 digits",
-        "f1_mnist": "F1 MNIST",
-        "excess_near": "near",
-        "excess_far": "far",
-        "excess_loud": "loud",
-        "excess_heavy-tailed": "heavy",
-        "say_far": "say, far",
-        "theorem": "theorem",
-    }
-    columns = [name for name in shown if name in table.columns]
-    drawn = Table("candidate", box=box.SIMPLE_HEAD, title="Share of learning rates that work; F1; excess losses; say")
-    for name in columns:
-        drawn.add_column(shown[name], justify="right", no_wrap=True)
-    for row in table.sort("stable_digits", descending=True, nulls_last=True).iter_rows(named=True):
-        drawn.add_row(row["candidate"], *(_cell(name, row[name]) for name in columns))
+SHOWN = {
+    "screening": "digits, one seed",
+    "digits": "digits",
+    "mnist": "MNIST",
+    "text": "text",
+    "cifar10": "CIFAR-10",
+}
+
+
+def _scores(table: pl.DataFrame, problems: list[str], title: str, end: str = "") -> Table:
+    """Draw shares of learning rates with the number of runs, and three measures of fairness."""
+    drawn = Table(box=box.SIMPLE_HEAD, title=f"{title}: share of learning rates that work (runs), and fairness")
+    drawn.add_column("candidate", min_width=20)
+    for head in (*(SHOWN[name] for name in problems), "excess, far", "say, far", "theorem"):
+        drawn.add_column(head, justify="right", no_wrap=True)
+    for row in table.sort(f"stable_{problems[0]}", descending=True, nulls_last=True).iter_rows(named=True):
+        shares = (_of_runs(row[f"stable_{name}"], row[f"runs_{name}"]) for name in problems)
+        fair = (_cell(name, row[f"{name}{end}"]) for name in ("excess_far", "say_far", "theorem"))
+        drawn.add_row(row["candidate"], *shares, *fair)
     return drawn
+
+
+def _of_runs(share: float | None, runs: int | None) -> str:
+    return "" if share is None else f"{share:.2f} ({runs})"
 
 
 def _cell(name: str, value: float | None) -> str:
     if value is None or value != value:
         return ""
+    if value in (float("inf"), -float("inf")):
+        return "diverged"
     return f"{value:.1e}" if name.startswith("excess") else f"{value:.3f}"
 
 
-def _save(out: Path, name: str, svg: str, table: pl.DataFrame, console: Console) -> None:
-    with atomic(out / f"{name}.svg") as temporary:
-        temporary.write_text(svg, encoding="utf-8")
+def _csv(out: Path, name: str, table: pl.DataFrame) -> None:
     with atomic(out / f"{name}.csv") as temporary:
         table.write_csv(temporary)
-    console.print(f"Written to {out}: {name}.svg, {name}.csv, and the specs", soft_wrap=True)

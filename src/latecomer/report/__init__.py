@@ -3,7 +3,8 @@
 from .figures import svg
 from .page import write_demo
 from .reproduction import write_reproduction
-from .research import plane
+from .research import plane, rate_curves
+from .research_tables import hard_parts, pareto_parts, real_parts
 from .sections import Section, delay_section, sensitivity_section, training_section
 from .tables import Row, rows
 
@@ -11,7 +12,11 @@ __all__ = [
     "Row",
     "Section",
     "delay_section",
+    "hard_parts",
+    "pareto_parts",
     "plane",
+    "rate_curves",
+    "real_parts",
     "rows",
     "sensitivity_section",
     "svg",

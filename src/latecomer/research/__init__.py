@@ -1,25 +1,26 @@
 """The search for a method that is both stable and fair: candidates, measures, sweeps, the front."""
 
-from .board import board, front_of
-from .candidates import CANDIDATES, CONTROLS, SHORTLIST, Candidate
+from .board import board, front_of, over_rates
+from .candidates import CANDIDATES, CONTROLS, FINALISTS, Candidate
 from .fairness import PROBLEMS, Fairness, counter_example_ratio, measure
-from .hard import HARD, LEADERS, Setting, hard_plan, hard_table
+from .hard import HARD, Setting, hard_plan, hard_table
 from .measured import Watch, applied_influence, run_measured, slow_over_fast
 from .pareto import Score, front
-from .plans import SIZES, Size, plan, size_of
+from .plans import METRICS, SIZES, Metric, Size, finalists, plan, size_of
 from .real import Sleepy, real
 from .stability import Stability, candidate, stability
 
 __all__ = [
     "CANDIDATES",
     "CONTROLS",
+    "FINALISTS",
     "HARD",
-    "LEADERS",
+    "METRICS",
     "PROBLEMS",
-    "SHORTLIST",
     "SIZES",
     "Candidate",
     "Fairness",
+    "Metric",
     "Score",
     "Setting",
     "Size",
@@ -30,11 +31,13 @@ __all__ = [
     "board",
     "candidate",
     "counter_example_ratio",
+    "finalists",
     "front",
     "front_of",
     "hard_plan",
     "hard_table",
     "measure",
+    "over_rates",
     "plan",
     "real",
     "run_measured",

@@ -1,4 +1,4 @@
-"""Harder settings for the few that lead: seeds never looked at, other slow classes, other workers, other delays."""
+"""Harder settings for the finalists: seeds never looked at, other slow classes, other workers, other delays."""
 
 from __future__ import annotations
 
@@ -9,24 +9,15 @@ from typing import Any
 import polars as pl
 
 from ..experiments import Store, Sweep
-from .board import WITHIN, found_rows, whole_seeds
-from .candidates import CANDIDATES, Candidate
-from .plans import HELD_OUT, PAPERS_DELAYS, Size
+from .board import WITHIN, ends, found_rows, mean_or_inf, same_seeds, whole_seeds
+from .candidates import FINALISTS, Candidate
+from .plans import HELD_OUT, METRICS, PAPERS_DELAYS, Size, finalists
 from .stability import stability
 
-__all__ = ["HARD", "LEADERS", "Setting", "hard_plan", "hard_table"]
+__all__ = ["HARD", "Setting", "hard_plan", "hard_table"]
 
 RATES = (0.01, 0.03, 0.06, 0.1)
-LEADERS = (
-    "momentum",
-    "ordered-momentum",
-    "catch-up",
-    "clipped-momentum, c 2",
-    "clipped-catch-up, c 2",
-    "clipped-catch-up, c 1.25, by lateness",
-    "clipped-catch-up, c 1.5, by lateness",
-)
-"""Who is put to the test, with the methods they have to beat."""
+"""Of all settings but the fresh seeds, which have those of the size."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +29,7 @@ class Setting:
         delays: Name of the delay model.
         delay_options: Its arguments.
         digits: More arguments of digits.
+        all_rates: Whether all learning rates of the size are run instead of four.
 
     Examples:
         >>> HARD[0].name
@@ -48,15 +40,22 @@ class Setting:
     delays: str = "data-dependent"
     delay_options: Mapping[str, Any] = field(default_factory=lambda: dict(PAPERS_DELAYS))
     digits: Mapping[str, Any] = field(default_factory=dict)
+    all_rates: bool = False
 
     @property
     def slow_share(self) -> float:
         """Share of slow samples."""
         return float(self.delay_options["slow_share"])
 
+    def rates(self, size: Size) -> tuple[float, ...]:
+        """Return the learning rates on digits."""
+        if self.all_rates:
+            return size.rates
+        return RATES if size.seeds > 1 else RATES[1:2]
+
 
 HARD: tuple[Setting, ...] = (
-    Setting("fresh seeds"),
+    Setting("fresh seeds", all_rates=True),
     Setting("slow class 3", digits={"slow_class": 3}),
     Setting("M = 3", delay_options={**PAPERS_DELAYS, "workers": 3}),
     Setting("M = 31", delay_options={**PAPERS_DELAYS, "workers": 31}),
@@ -77,17 +76,12 @@ def hard_plan(size: Size) -> dict[str, tuple[Sweep, Sweep]]:
         >>> digits.delay_options["workers"], len(far.runs())
         (3, 7)
     """
-    who = [CANDIDATES[name] for name in LEADERS]
-    network, steps = size.digits
-    return {s.name: (_digits(s, size, who, network, steps), _far(s, size, who)) for s in HARD}
+    who = finalists()
+    return {setting.name: (_digits(setting, size, who), _far(setting, size, who)) for setting in HARD}
 
 
-def _rates(size: Size) -> tuple[float, ...]:
-    return RATES if size.seeds > 1 else RATES[1:2]
-
-
-def _digits(setting: Setting, size: Size, who: Sequence[Candidate], network: str, steps: int) -> Sweep:
-    rates = _rates(size)
+def _digits(setting: Setting, size: Size, who: Sequence[Candidate]) -> Sweep:
+    rates, (network, steps) = setting.rates(size), size.digits
     return Sweep(
         f"hard-{setting.name}-{size.name}",
         "digits",
@@ -118,9 +112,9 @@ def _far(setting: Setting, size: Size, who: Sequence[Candidate]) -> Sweep:
 def hard_table(size: Size, store: Store) -> pl.DataFrame:
     """Return one row a setting and candidate, of the runs that are there.
 
-    ``stable`` is the share of runs within 5 % of the best mean in this setting, ``f1`` and ``f1_slow`` are those at the
-    candidate's own best learning rate, ``worst`` is the lowest F1 of a seed there; ``excess`` and ``say`` (influence of
-    slow over fast samples) are those on the quadratic.
+    ``stable`` is the share of runs within 5 % of the best mean in this setting, with its 95 % interval over seeds from
+    ``low`` to ``high``; ``f1`` and ``f1_slow`` are those at the candidate's own best learning rate, ``worst`` is the
+    lowest F1 of a seed there; ``excess`` and ``say`` (influence of slow over fast samples) are those on the quadratic.
 
     Examples:
         >>> from pathlib import Path
@@ -128,30 +122,27 @@ def hard_table(size: Size, store: Store) -> pl.DataFrame:
         >>> hard_table(size_of("quick"), Store(Path("nowhere"))).height
         0
     """
-    table = []
-    for name, (digits, far) in hard_plan(size).items():
-        rows, fair = whole_seeds(found_rows(digits, store), len(_rates(size))), found_rows(far, store)
+    table, plan = [], hard_plan(size)
+    for setting in HARD:
+        digits, far = plan[setting.name]
+        rows = whole_seeds(found_rows(digits, store), len(setting.rates(size)))
+        fair = same_seeds(found_rows(far, store))
         shares = stability(rows, within=WITHIN, named="candidate") if rows else {}
-        for candidate, found in shares.items():
-            best = [r for r in rows if r["candidate"] == candidate and r["lr"] == found.best]
-            own = [r for r in fair if r["candidate"] == candidate]
-            excess = [r["excess"] for r in own if r["excess"] is not None]
-            say = [r["slow_over_fast"] for r in own if r["slow_over_fast"] is not None]
+        for name in (name for name in FINALISTS if name in shares):
+            mine = [row for row in rows if row["candidate"] == name]
+            found = ends(mine, shares[name], METRICS["digits"])
+            own = [row for row in fair if row["candidate"] == name]
+            says = [row["slow_over_fast"] for row in own if row["slow_over_fast"] is not None]
             table.append(
                 {
-                    "setting": name,
-                    "candidate": candidate,
-                    "stable": found.share,
-                    "runs": found.runs,
-                    "lr": found.best,
-                    "f1": found.score,
-                    "worst": min(r["f1"] for r in best),
-                    "f1_slow": sum(r["f1_slow"] for r in best) / len(best),
-                    "excess": sum(excess) / len(excess) if excess else None,
-                    "say": sum(say) / len(say) if say else None,
+                    "setting": setting.name,
+                    "candidate": name,
+                    **{key: found[key] for key in ("stable", "low", "high", "runs", "seeds", "lr")},
+                    "f1": found["best"],
+                    "worst": min(0.0 if row["f1"] is None else row["f1"] for row in mine if row["lr"] == found["lr"]),
+                    "f1_slow": found["slow"],
+                    "excess": mean_or_inf(row["excess"] for row in own) if own else None,
+                    "say": sum(says) / len(says) if says else None,
                 }
             )
-    order = {name: place for place, name in enumerate(LEADERS)}
-    settings = {setting.name: place for place, setting in enumerate(HARD)}
-    table.sort(key=lambda row: (settings[row["setting"]], order[row["candidate"]]))
     return pl.DataFrame(table, infer_schema_length=None)

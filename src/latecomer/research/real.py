@@ -1,4 +1,4 @@
-"""The few that lead on real processes: digits whose slow class really takes longer."""
+"""The finalists on real processes: digits whose slow class really takes longer."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from ..engines import Engine
 from ..problems import Digits
 from ..training import fit
-from .candidates import CANDIDATES
-from .hard import LEADERS
+from .candidates import CANDIDATES, FINALISTS
 
 __all__ = ["Sleepy", "real"]
 
@@ -46,7 +45,7 @@ class Sleepy(Digits):
 
 
 def real(
-    names: Sequence[str] = LEADERS,
+    names: Sequence[str] = FINALISTS,
     *,
     rates: Sequence[float] = (0.03, 0.06, 0.1),
     steps: int = 1000,
