@@ -21,6 +21,7 @@ from .cli_bench import BenchCommand
 from .cli_data import DataCommand
 from .cli_progress import watched
 from .cli_reproduce import ReportCommand, ReproduceCommand
+from .cli_research import ResearchCommand
 from .cli_sweep import One, Runs, SweepCommand
 from .cli_theory import TheoryCommand
 from .cli_train import ReplayCommand, Train
@@ -191,6 +192,7 @@ Command = (
     | Annotated[ReplayCommand, tyro.conf.subcommand("replay", description=_about(ReplayCommand))]
     | Annotated[ReportCommand, tyro.conf.subcommand("report", description=_about(ReportCommand))]
     | Annotated[ReproduceCommand, tyro.conf.subcommand("reproduce", description=_about(ReproduceCommand))]
+    | Annotated[ResearchCommand, tyro.conf.subcommand("research", description=_about(ResearchCommand))]
     | Annotated[One, tyro.conf.subcommand("run", description=_about(One))]
     | Annotated[Runs, tyro.conf.subcommand("runs", description=_about(Runs))]
     | Annotated[SweepCommand, tyro.conf.subcommand("sweep", description=_about(SweepCommand))]

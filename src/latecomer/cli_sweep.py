@@ -218,7 +218,7 @@ class Runs:
 
     def _show(self, table: pl.DataFrame, console: Console) -> None:
         spec = [c for c in table.columns if c.startswith(("problem", "delays"))]
-        wanted = ("method", "lr", "beta", "gamma", "threshold", *spec, "seed", "steps", "diverged_at")
+        wanted = ("method", *_OPTIONS, *spec, "seed", "steps", "diverged_at")
         present = [c for c in wanted if c in table.columns]
         shown = [c for c in present if c == "method" or table[c].n_unique() > 1]
         same = [f"{c} {_cell(table[c][0])}" for c in present if c not in shown and table[c][0] is not None]
@@ -265,6 +265,11 @@ def _what(done: Done) -> str:
     return done.method if done.diverged_at is None else f"{done.method} (diverged)"
 
 
+_CLIPPING = ("clip", "clip_rate", "clip_scale", "clip_norm", "feedback")
+_OPTIONS = ("lr", "beta", "gamma", "threshold", *_CLIPPING, "rho", "fill_rate", "beta2", "eps")
+"""Hyper-parameters that tell one configuration from another."""
+
+
 def _duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} hours" if seconds >= 5400 else f"{seconds / 60:.1f} minutes"
 
@@ -278,7 +283,7 @@ def _cell(value: Any) -> str:
 def _best(table: pl.DataFrame) -> Table:
     """Each method's best configuration by the mean over seeds of the final F1, or of the loss where there is none."""
     score, most = ("f1", True) if "f1" in table.columns else ("loss", False)
-    options = [c for c in ("lr", "beta", "gamma", "threshold") if c in table.columns]
+    options = [c for c in _OPTIONS if c in table.columns]
     means = table.group_by("method", *options).agg(
         pl.col(score).mean(), pl.len().alias("runs"), pl.col("diverged_at").is_not_null().sum().alias("diverged")
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -93,7 +93,12 @@ def missing(sweep: Sweep, store: Store) -> list[RunSpec]:
 
 
 def run_sweep(
-    sweep: Sweep, store: Store, processes: int = 2, engine: str = "local", address: str | None = None
+    sweep: Sweep,
+    store: Store,
+    processes: int = 2,
+    engine: str = "local",
+    address: str | None = None,
+    run: Callable[[dict[str, Any], str], Done] = run_one,
 ) -> Iterator[Done]:
     """Run what is missing; each run is in the store before it is told.
 
@@ -103,6 +108,7 @@ def run_sweep(
         processes: Runs at a time.
         engine: ``"local"`` for processes of this machine, ``"ray"`` for tasks on a Ray cluster.
         address: Address of the cluster; None for Ray on this machine.
+        run: What makes a run and puts it into the store: something that can be imported by name.
 
     Examples:
         >>> import tempfile
@@ -115,14 +121,14 @@ def run_sweep(
         (4, 0)
     """
     store.sweep_up()
-    jobs = [(run.as_dict(), str(store.folder)) for run in missing(sweep, store)]
+    jobs = [(each.as_dict(), str(store.folder)) for each in missing(sweep, store)]
     if engine == "ray":
         from ..engines.tasks import on_ray
 
-        return on_ray(run_one, jobs, processes, address)
+        return on_ray(run, jobs, processes, address)
     if engine != "local":
         raise ValueError(f"Unknown engine {engine!r} (expected 'local' or 'ray')")
-    return in_parallel(run_one, jobs, min(processes, max(1, len(jobs))))
+    return in_parallel(run, jobs, min(processes, max(1, len(jobs))))
 
 
 def estimate_seconds(runs: Sequence[RunSpec], updates: int = 20) -> float:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-__all__ = ["AT_LEAST_ZERO", "POSITIVE", "UNIT", "Range", "whole_number"]
+__all__ = ["AT_LEAST_ZERO", "POSITIVE", "UNIT", "Range", "checked_flag", "whole_number"]
 
 
 class Range(NamedTuple):
@@ -94,3 +94,16 @@ def whole_number(name: str, value: Any, *, least: int = 0, most: int | None = No
     if most is not None and number > most:
         raise ValueError(f"Invalid {name} value: {number} (expected {name} <= {most})")
     return number
+
+
+def checked_flag(name: str, value: Any) -> bool:
+    """Return ``value`` if it is True or False.
+
+    Examples:
+        >>> checked_flag("catch_up", 1)
+        Traceback (most recent call last):
+        TypeError: Invalid catch_up value: 1 (expected True or False)
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"Invalid {name} value: {value!r} (expected True or False)")
+    return value

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .base import Arrival, AsyncOptimizer, Group, Params
-from .checks import UNIT, Range
+from .checks import UNIT, Range, checked_flag
 from .history import beta_at, missed, retained
 from .indexed import VersionIndexed
 from .kernels import accumulate_and_descend, descend, shrink
@@ -19,7 +19,7 @@ __all__ = ["BETA", "Momentum", "OrderedMomentum"]
 BETA = UNIT._replace(advice="; beta is the weight of the new gradient: torch's momentum=0.9 is beta=0.1 here")
 
 
-class _MomentumRule(AsyncOptimizer):
+class MomentumRule(AsyncOptimizer):
     """``m = weight·g + (1-beta)·m; x -= lr·m``, with a weight that is the method's to say."""
 
     ranges: ClassVar[Mapping[str, Range]] = {**AsyncOptimizer.ranges, "beta": BETA}
@@ -31,7 +31,7 @@ class _MomentumRule(AsyncOptimizer):
         accumulate_and_descend(params, grads, m, decay=1.0 - float(group["beta"]), weight=weight, lr=lr)
 
 
-class Momentum(_MomentumRule):
+class Momentum(MomentumRule):
     """Naive asynchronous momentum, Eq. (6): a late gradient is treated as if it were fresh.
 
     ``m = beta·g + (1-beta)·m; x -= lr·m``
@@ -74,7 +74,7 @@ class Momentum(_MomentumRule):
         self._move(group, params, None if arrival.zero else grads, weight=float(group["beta"]))
 
 
-class OrderedMomentum(VersionIndexed, _MomentumRule):
+class OrderedMomentum(VersionIndexed, MomentumRule):
     """Algorithm 1, Eq. (8): a late gradient gets the weight it would have had if it had come in time.
 
     ``m = beta(1-beta)^d·g + (1-beta)·m; x -= lr·m``
@@ -130,9 +130,7 @@ class OrderedMomentum(VersionIndexed, _MomentumRule):
         output: str = "last",
         seed: int = 0,
     ) -> None:
-        if not isinstance(catch_up, bool):
-            raise TypeError(f"Invalid catch_up value: {catch_up!r} (expected True or False)")
-        options = {"beta": beta, "catch_up": catch_up}
+        options = {"beta": beta, "catch_up": checked_flag("catch_up", catch_up)}
         super().__init__(params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
 
     def _remembered_lr(self, group: Group) -> float:

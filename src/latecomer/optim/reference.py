@@ -25,6 +25,7 @@ __all__ = [
     "Mu2Twin",
     "OrderedMomentumTwin",
     "OrderedMu2Twin",
+    "Received",
     "Twin",
     "anytime_gd",
     "anytime_storm",
@@ -35,13 +36,19 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Received:
-    """One arrival: who came when, with what, and the hyper-parameters in force."""
+    """One arrival: who came when, with what, and the hyper-parameters in force.
+
+    Examples:
+        >>> Received(5, 3, torch.ones(1), torch.ones(1), {}).delay
+        2
+    """
 
     t: int
     version: int
     g: Tensor
     g_prev: Tensor
     options: dict[str, Any]
+    zero: bool = False
 
     @property
     def delay(self) -> int:
@@ -72,7 +79,7 @@ class Twin:
         t = len(self.arrivals) + 1
         g = torch.zeros_like(self.iterates[0]) if zero else g.detach().double()
         g_prev = g if previous is None or zero or t == delay + 1 else previous.detach().double()
-        self.arrivals.append(Received(t, t - delay, g, g_prev, dict(self.options)))
+        self.arrivals.append(Received(t, t - delay, g, g_prev, dict(self.options), zero))
         self.iterates.append(self.next_iterate())
         return self.iterates[-1]
 
@@ -239,7 +246,7 @@ TWINS: dict[str, type[Twin]] = {
     "ordered-mu2": OrderedMu2Twin,
     "ordered-mu2-anytime": AnytimeTwin,
 }
-"""The twin of every method in `latecomer.optim.METHODS`."""
+"""The twin of every method in `latecomer.optim.METHODS` that is not experimental."""
 
 
 # ---- oracles without delay, as they stand in the paper: each calls grad(x, t) for the gradient of sample t at x -----

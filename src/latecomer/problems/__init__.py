@@ -8,6 +8,7 @@ from .logistic import Logistic
 from .mnist import Mnist
 from .quadratic import Quadratic
 from .text import Text
+from .two_centres import TwoCentres
 
 cifar10 = Cifar10
 digits = Digits
@@ -15,6 +16,7 @@ logistic = Logistic
 mnist = Mnist
 quadratic = Quadratic
 text = Text
+two_centres = TwoCentres
 
 PROBLEMS = {
     "cifar10": Cifar10,
@@ -23,6 +25,7 @@ PROBLEMS = {
     "mnist": Mnist,
     "quadratic": Quadratic,
     "text": Text,
+    "two-centres": TwoCentres,
 }
 """Every problem by its name."""
 
@@ -36,10 +39,12 @@ __all__ = [
     "Problem",
     "Quadratic",
     "Text",
+    "TwoCentres",
     "cifar10",
     "digits",
     "logistic",
     "mnist",
     "quadratic",
     "text",
+    "two_centres",
 ]

@@ -1,0 +1,275 @@
+"""``latecomer research``: the search for a method that is both stable and fair, run and drawn again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from .cli_data import look_in
+from .cli_progress import downloading, watched
+from .files import atomic, writable
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from .experiments import Store, Sweep
+
+__all__ = ["ResearchCommand"]
+
+Size = Literal["quick", "standard", "full"]
+
+
+@dataclass(frozen=True)
+class Pareto:
+    """Run what is missing of the sweeps, then draw stability against fairness; kill it at any time and start it again.
+
+    Writes two figures (the plane, and how the finalists end by learning rate), their numbers as CSV, the tables as
+    Markdown, and the specs as TOML.
+
+    Example: latecomer research pareto --size quick
+    """
+
+    size: Size = "quick"
+    """quick: minutes, one seed, no data to fetch; standard: a night of one core, data is fetched; full: days."""
+    store: Path = Path("runs")
+    """Folder of the runs."""
+    out: Path = Path("research")
+    """Folder for figures, tables and specs."""
+    processes: int = 2
+    """Runs at a time, one thread each."""
+    as_is: bool = False
+    """Run nothing: draw the runs that are there, and say how many are not."""
+    data_dir: Path | None = None
+    """Where the data is; $LATECOMER_DATA or the user's cache if left out."""
+
+    def run(self, console: Console) -> None:
+        """Run, score, print, draw."""
+        from . import experiments, report, research
+        from .bench.tables import write_page
+
+        writable(self.out)
+        look_in(self.data_dir)
+        store, sweeps = experiments.Store(self.store), research.plan(self.size)
+        if self.as_is:
+            _say_what_is_missing(sweeps, store, console)
+        else:
+            writable(self.store)
+            _complete(sweeps, store, self.processes, console)
+        size, everyone, few = research.size_of(self.size), list(research.CANDIDATES.values()), research.finalists()
+        table = research.board(size, store, everyone, few)
+        problems = [name for name in research.METRICS if f"stable_{name}" in table.columns]
+        if not problems:
+            raise ValueError(f"There are no runs of size {self.size} in {self.store}: leave --as-is out")
+        if not console.is_terminal:
+            console.width = 140
+        finals = [name for name in problems if name != "screening"]
+        if "screening" in problems:
+            console.print(_scores(table, ["screening"], "All candidates", end="_0"))
+        if finals:
+            named = table.filter(table["candidate"].is_in([each.name for each in few]))
+            console.print(_scores(named, finals, "Finalists"))
+        curves = research.over_rates(size, store, few)
+        for name, figure, numbers in (
+            (f"pareto-{self.size}", report.plane(table, problems), table),
+            (f"curves-{self.size}", report.rate_curves(curves), curves),
+        ):
+            with atomic(self.out / f"{name}.svg") as temporary:
+                temporary.write_text(report.svg(figure), encoding="utf-8")
+            _csv(self.out, name, numbers)
+        name, command = f"pareto-{self.size}", f"latecomer research pareto --size {self.size} --as-is"
+        write_page(self.out, name, f"Stable and fair, size {self.size}", report.pareto_parts(table), command)
+        for sweep in sweeps:
+            with atomic(self.out / f"{sweep.name}.toml") as temporary:
+                temporary.write_text(sweep.to_toml(), encoding="utf-8")
+        files = f"{name}.svg, .csv and .md, curves-{self.size}.svg and .csv, and the specs"
+        console.print(f"Written to {self.out}: {files}", soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class Hard:
+    """Put the finalists into harder settings, on seeds that nothing was chosen on: a table as CSV and as Markdown.
+
+    Example: latecomer research hard --size quick
+    """
+
+    size: Size = "quick"
+    """quick: minutes, one seed; standard: about an hour of one core; full: hours."""
+    store: Path = Path("runs")
+    """Folder of the runs."""
+    out: Path = Path("research")
+    """Folder for the table."""
+    processes: int = 2
+    """Runs at a time, one thread each."""
+    as_is: bool = False
+    """Run nothing: show the runs that are there, and say how many are not."""
+
+    def run(self, console: Console) -> None:
+        """Run, print, write."""
+        from . import experiments, report, research
+        from .bench.tables import write_page
+
+        writable(self.out)
+        size, store = research.size_of(self.size), experiments.Store(self.store)
+        sweeps = [sweep for pair in research.hard_plan(size).values() for sweep in pair]
+        if self.as_is:
+            _say_what_is_missing(sweeps, store, console)
+        else:
+            writable(self.store)
+            _complete(sweeps, store, self.processes, console)
+        table = research.hard_table(size, store)
+        if table.is_empty():
+            raise ValueError(f"There are no runs of size {self.size} in {self.store}: leave --as-is out")
+        if not console.is_terminal:
+            console.width = 140
+        drawn = Table("setting", "candidate", box=box.SIMPLE_HEAD, title="Harder settings")
+        for name in ("stable", "F1", "worst seed", "slow F1", "excess, far", "say, far"):
+            drawn.add_column(name, justify="right", no_wrap=True)
+        last = ""
+        for row in table.iter_rows(named=True):
+            cells = [_cell(name, row[name]) for name in ("stable", "f1", "worst", "f1_slow", "excess", "say")]
+            drawn.add_row(row["setting"] if row["setting"] != last else "", row["candidate"], *cells)
+            last = row["setting"]
+        console.print(drawn)
+        name, command = f"hard-{self.size}", f"latecomer research hard --size {self.size} --as-is"
+        _csv(self.out, name, table)
+        write_page(self.out, name, f"Harder settings, size {self.size}", report.hard_parts(table), command)
+        console.print(f"Written to {self.out}: {name}.csv and .md", soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class Real:
+    """Train the finalists on real processes, with a class of digits that really takes longer: one table.
+
+    Example: latecomer research real --steps 1000 --workers 3
+    """
+
+    steps: int = 1000
+    """Contributions a run."""
+    workers: int = 3
+    """Processes; while one is late it needs no core."""
+    pause: float = 0.02
+    """Seconds that a slow batch takes longer."""
+    rates: tuple[float, ...] = (0.03, 0.06, 0.1)
+    """Learning rates."""
+    seed: int = 100
+    """Draws the samples, initialises the model."""
+    out: Path = Path("research")
+    """Folder for the table."""
+
+    def run(self, console: Console) -> None:
+        """Train, print, write."""
+        from . import report, research
+        from .bench.tables import write_page
+
+        writable(self.out)
+        with console.status("") as status:
+            table = research.real(
+                rates=self.rates,
+                steps=self.steps,
+                workers=self.workers,
+                pause=self.pause,
+                seed=self.seed,
+                told=status.update,
+            )
+        drawn = Table("candidate", "lr", box=box.SIMPLE_HEAD, title=f"{self.workers} real processes")
+        for name in ("F1", "slow F1", "delay, slow", "delay, fast"):
+            drawn.add_column(name, justify="right")
+        for row in table.iter_rows(named=True):
+            cells = (_cell(name, row[name]) for name in ("f1", "f1_slow", "slow", "fast"))
+            drawn.add_row(row["candidate"], f"{row['lr']:g}", *cells)
+        console.print(drawn)
+        _csv(self.out, "real", table)
+        rates = " ".join(f"{rate:g}" for rate in self.rates)
+        how = f"--steps {self.steps} --workers {self.workers} --pause {self.pause:g} --rates {rates} --seed {self.seed}"
+        title = f"{self.workers} real processes"
+        write_page(self.out, "real", title, report.real_parts(table), f"latecomer research real {how}")
+        console.print(f"Written to {self.out}: real.csv and real.md", soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class ResearchCommand:
+    """Stable and fair: candidates on one plane, and the finalists in harder settings and on real processes.
+
+    Example: latecomer research pareto --size quick
+    """
+
+    command: (
+        Annotated[Pareto, tyro.conf.subcommand("pareto")]
+        | Annotated[Hard, tyro.conf.subcommand("hard")]
+        | Annotated[Real, tyro.conf.subcommand("real")]
+    )
+
+    def run(self, console: Console) -> None:
+        """Hand on."""
+        self.command.run(console)
+
+
+def _complete(sweeps: list[Sweep], store: Store, processes: int, console: Console) -> None:
+    """Run what is missing, sweep by sweep."""
+    from . import data
+    from .experiments import missing, run_sweep
+    from .research import run_measured
+
+    for name in sorted({sweep.problem for sweep in sweeps} & {"mnist", "cifar10"}):
+        with downloading(name, console) as tell:
+            data.get(name, progress=tell)
+    for sweep in sweeps:
+        todo, total = missing(sweep, store), len(sweep.runs())
+        console.print(f"{sweep.name}: {total:,} runs, {total - len(todo):,} are in {store.folder}", soft_wrap=True)
+        done = ((run.method, run) for run in run_sweep(sweep, store, processes, run=run_measured))
+        for _ in watched(done, len(todo), console, sweep.name):
+            pass
+
+
+def _say_what_is_missing(sweeps: list[Sweep], store: Store, console: Console) -> None:
+    from .experiments import missing
+
+    for sweep in sweeps:
+        todo, total = len(missing(sweep, store)), len(sweep.runs())
+        if todo:
+            console.print(f"{sweep.name}: {todo:,} of {total:,} runs are not there", soft_wrap=True)
+
+
+SHOWN = {
+    "screening": "digits, one seed",
+    "digits": "digits",
+    "mnist": "MNIST",
+    "text": "text",
+    "cifar10": "CIFAR-10",
+}
+
+
+def _scores(table: pl.DataFrame, problems: list[str], title: str, end: str = "") -> Table:
+    """Draw shares of learning rates with the number of runs, and three measures of fairness."""
+    drawn = Table(box=box.SIMPLE_HEAD, title=f"{title}: share of learning rates that work (runs), and fairness")
+    drawn.add_column("candidate", min_width=20)
+    for head in (*(SHOWN[name] for name in problems), "excess, far", "say, far", "theorem"):
+        drawn.add_column(head, justify="right", no_wrap=True)
+    for row in table.sort(f"stable_{problems[0]}", descending=True, nulls_last=True).iter_rows(named=True):
+        shares = (_of_runs(row[f"stable_{name}"], row[f"runs_{name}"]) for name in problems)
+        fair = (_cell(name, row[f"{name}{end}"]) for name in ("excess_far", "say_far", "theorem"))
+        drawn.add_row(row["candidate"], *shares, *fair)
+    return drawn
+
+
+def _of_runs(share: float | None, runs: int | None) -> str:
+    return "" if share is None else f"{share:.2f} ({runs})"
+
+
+def _cell(name: str, value: float | None) -> str:
+    if value is None or value != value:
+        return ""
+    if value in (float("inf"), -float("inf")):
+        return "diverged"
+    return f"{value:.1e}" if name.startswith("excess") else f"{value:.3f}"
+
+
+def _csv(out: Path, name: str, table: pl.DataFrame) -> None:
+    with atomic(out / f"{name}.csv") as temporary:
+        table.write_csv(temporary)

@@ -1,0 +1,163 @@
+"""Tables of the research as Markdown: what `docs/research.md` links to, so that no figure there is typed by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from ..bench.tables import Part
+from ..research import FINALISTS, METRICS
+from .research import NAMES
+
+__all__ = ["hard_parts", "number", "pareto_parts", "real_parts", "share"]
+
+QUADRATICS = {"near": "near", "far": "far", "loud": "loud", "heavy-tailed": "heavy-tailed"}
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """Return a number for a table: nothing where there is none, a word where a run diverged.
+
+    Examples:
+        >>> number(0.123), number(0.0123), number(float("inf")), number(None)
+        ('0.12', '0.012', 'diverged', '')
+    """
+    if value is None or math.isnan(value):
+        return ""
+    if math.isinf(value):
+        return "diverged"
+    return f"{value:.{digits}f}" if abs(value) >= 0.1 or value == 0 else f"{value:.{digits}g}"
+
+
+def share(value: float | None, low: float | None, high: float | None, seeds: int | None) -> str:
+    """Return a share with its interval, or with the number of seeds it is of if that is one.
+
+    Examples:
+        >>> share(0.5, 0.4, 0.6, 5), share(0.5, None, None, 1)
+        ('0.50 (0.40 to 0.60), 5 seeds', '0.50, 1 seed')
+    """
+    if value is None or seeds is None:
+        return ""
+    interval = "" if low is None or high is None else f" ({low:.2f} to {high:.2f})"
+    return f"{value:.2f}{interval}, {seeds} seed{'s' if seeds > 1 else ''}"
+
+
+def _share(row: Mapping[str, Any], end: str = "") -> str:
+    return share(*(row.get(f"{name}{end}") for name in ("stable", "low", "high", "seeds")))
+
+
+def pareto_parts(table: pl.DataFrame) -> list[Part]:
+    """Return the tables of what `latecomer.research.board` returned: the finalists, then the screening.
+
+    Examples:
+        >>> row = {"candidate": ["momentum"], "stable_text": [0.5], "seeds_text": [1], "say_far": [1.0]}
+        >>> pareto_parts(pl.DataFrame(row))[0].lines()[-1]
+        '| momentum | 0.50, 1 seed |'
+    """
+    known = {row["candidate"]: row for row in table.iter_rows(named=True)}
+    few = [known[name] for name in FINALISTS if name in known]
+    problems = [name for name in METRICS if name != "screening" and f"stable_{name}" in table.columns]
+    names = [NAMES[name] for name in problems]
+    fair = ["say, far", *(f"excess, {name}" for name in QUADRATICS.values()), "theorem"]
+    return [
+        Part(
+            ["candidate", *names],
+            [[row["candidate"], *(_share(row, f"_{name}") for name in problems)] for row in few],
+            "Finalists: stability",
+            "Share of the learning rates that end within 5 % of the best, with its 95 % interval over seeds.",
+        ),
+        Part(
+            ["candidate", *names],
+            [[row["candidate"], *(_best(row, name) for name in problems)] for row in few],
+            "Finalists: at their best learning rate",
+            "Mean F1 / F1 of slow classes; on text the loss / the loss on the longest windows, less is better.",
+        ),
+        Part(
+            ["candidate", *fair, "seeds"],
+            [[row["candidate"], *_fair(row, ""), number(row.get("seeds_far"), 0)] for row in few],
+            "Finalists: fairness",
+            "Influence of slow over fast samples; excess losses; counter-example, measured over the bound.",
+        ),
+        Part(
+            ["candidate", "digits", "F1 / slow F1", *fair],
+            [
+                [row["candidate"], number(row["stable_screening"]), _best(row, "screening"), *_fair(row, "_0")]
+                for row in _screened(table)
+            ],
+            "Screening: all candidates, one seed",
+            "A share of one seed is a lead, not a result.",
+        ),
+    ]
+
+
+def _screened(table: pl.DataFrame) -> Iterable[Mapping[str, Any]]:
+    if "stable_screening" not in table.columns:
+        table = table.with_columns(stable_screening=pl.lit(None, pl.Float64))
+    return table.sort("stable_screening", descending=True, nulls_last=True, maintain_order=True).iter_rows(named=True)
+
+
+def _best(row: Mapping[str, Any], problem: str) -> str:
+    best, slow, lr = (row.get(f"{name}_{problem}") for name in ("best", "slow", "lr"))
+    return "" if best is None else f"{number(best)} / {number(slow)} at {lr:.3g}"
+
+
+def _fair(row: Mapping[str, Any], end: str) -> list[str]:
+    excess = (row.get(f"excess_{name}{end}") for name in QUADRATICS)
+    return [number(row.get(f"say_far{end}")), *(number(value) for value in excess), number(row.get(f"theorem{end}"))]
+
+
+def hard_parts(table: pl.DataFrame) -> list[Part]:
+    """Return the tables of what `latecomer.research.hard_table` returned, a setting a row and a candidate a column.
+
+    Examples:
+        >>> row = {"setting": "M = 3", "candidate": "momentum", "stable": 0.5, "low": None, "high": None, "seeds": 1}
+        >>> row |= {"f1": 0.9, "f1_slow": 0.8, "worst": 0.7, "excess": 0.0123, "say": 1.0}
+        >>> [part.lines()[-1] for part in hard_parts(pl.DataFrame([row]))]
+        ['| M = 3 | 0.50, 1 seed |', '| M = 3 | 0.90 / 0.80 / 0.70 |', '| M = 3 | 0.012 (1.00) |']
+    """
+    who = [name for name in FINALISTS if name in set(table["candidate"])]
+    cells = {(row["setting"], row["candidate"]): row for row in table.iter_rows(named=True)}
+
+    def part(title: str, words: str, cell: Callable[[Mapping[str, Any]], str]) -> Part:
+        rows = [
+            [setting, *(cell(cells[setting, name]) if (setting, name) in cells else "" for name in who)]
+            for setting in dict.fromkeys(table["setting"])
+        ]
+        return Part(["setting", *who], rows, title, words)
+
+    return [
+        part("Stability", "Share of the learning rates that end within 5 % of the best in this setting.", _share),
+        part(
+            "F1",
+            "Mean F1 / F1 of the slow class / F1 of the worst seed, at the candidate's best learning rate.",
+            lambda row: " / ".join(number(row[name]) for name in ("f1", "f1_slow", "worst")),
+        ),
+        part(
+            "Fairness",
+            "Excess loss on the quadratic with its centres 10 apart, and in brackets the influence of slow over fast.",
+            lambda row: "" if row["excess"] is None else f"{number(row['excess'])} ({number(row['say']) or 'none'})",
+        ),
+    ]
+
+
+def real_parts(table: pl.DataFrame) -> list[Part]:
+    """Return the table of what `latecomer.research.real` returned.
+
+    Examples:
+        >>> row = {"candidate": "momentum", "lr": 0.03, "f1": 0.9, "f1_slow": 0.8, "slow": 10.4, "fast": 1.2}
+        >>> real_parts(pl.DataFrame([row]))[0].lines()[-1]
+        '| momentum | 0.90 / 0.80 | 10.4 / 1.2 |'
+    """
+    rates: Sequence[float] = sorted(set(table["lr"]))
+    cells = {(row["candidate"], row["lr"]): row for row in table.iter_rows(named=True)}
+    rows = []
+    for name in dict.fromkeys(table["candidate"]):
+        own = [cells[name, lr] for lr in rates if (name, lr) in cells]
+        ends = {row["lr"]: f"{number(row['f1'])} / {number(row['f1_slow'])}" for row in own}
+        late = [[row[group] for row in own if row[group] is not None] for group in ("slow", "fast")]
+        delays = " / ".join(number(sum(values) / len(values), 1) if values else "none" for values in late)
+        rows.append([name, *(ends.get(lr, "") for lr in rates), delays])
+    words = "F1 / F1 of the slow class at the end; mean delay of slow / of fast batches. One run each."
+    return [Part(["candidate", *(f"lr {lr:g}" for lr in rates), "delays"], rows, words=words)]

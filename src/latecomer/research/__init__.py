@@ -1,0 +1,47 @@
+"""The search for a method that is both stable and fair: candidates, measures, sweeps, the front."""
+
+from .board import board, front_of, over_rates
+from .candidates import CANDIDATES, CONTROLS, FINALISTS, Candidate
+from .fairness import PROBLEMS, Fairness, counter_example_ratio, measure
+from .hard import HARD, Setting, hard_plan, hard_table
+from .measured import Watch, applied_influence, run_measured, slow_over_fast
+from .pareto import Score, front
+from .plans import METRICS, SIZES, Metric, Size, finalists, plan, size_of
+from .real import Sleepy, real
+from .stability import Stability, candidate, stability
+
+__all__ = [
+    "CANDIDATES",
+    "CONTROLS",
+    "FINALISTS",
+    "HARD",
+    "METRICS",
+    "PROBLEMS",
+    "SIZES",
+    "Candidate",
+    "Fairness",
+    "Metric",
+    "Score",
+    "Setting",
+    "Size",
+    "Sleepy",
+    "Stability",
+    "Watch",
+    "applied_influence",
+    "board",
+    "candidate",
+    "counter_example_ratio",
+    "finalists",
+    "front",
+    "front_of",
+    "hard_plan",
+    "hard_table",
+    "measure",
+    "over_rates",
+    "plan",
+    "real",
+    "run_measured",
+    "size_of",
+    "slow_over_fast",
+    "stability",
+]

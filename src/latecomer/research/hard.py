@@ -1,0 +1,148 @@
+"""Harder settings for the finalists: seeds never looked at, other slow classes, other workers, other delays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from ..experiments import Store, Sweep
+from .board import WITHIN, ends, found_rows, mean_or_inf, same_seeds, whole_seeds
+from .candidates import FINALISTS, Candidate
+from .plans import HELD_OUT, METRICS, PAPERS_DELAYS, Size, finalists
+from .stability import stability
+
+__all__ = ["HARD", "Setting", "hard_plan", "hard_table"]
+
+RATES = (0.01, 0.03, 0.06, 0.1)
+"""Of all settings but the fresh seeds, which have those of the size."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to make it harder.
+
+    Args:
+        name: In a few words.
+        delays: Name of the delay model.
+        delay_options: Its arguments.
+        digits: More arguments of digits.
+        all_rates: Whether all learning rates of the size are run instead of four.
+
+    Examples:
+        >>> HARD[0].name
+        'fresh seeds'
+    """
+
+    name: str
+    delays: str = "data-dependent"
+    delay_options: Mapping[str, Any] = field(default_factory=lambda: dict(PAPERS_DELAYS))
+    digits: Mapping[str, Any] = field(default_factory=dict)
+    all_rates: bool = False
+
+    @property
+    def slow_share(self) -> float:
+        """Share of slow samples."""
+        return float(self.delay_options["slow_share"])
+
+    def rates(self, size: Size) -> tuple[float, ...]:
+        """Return the learning rates on digits."""
+        if self.all_rates:
+            return size.rates
+        return RATES if size.seeds > 1 else RATES[1:2]
+
+
+HARD: tuple[Setting, ...] = (
+    Setting("fresh seeds", all_rates=True),
+    Setting("slow class 3", digits={"slow_class": 3}),
+    Setting("M = 3", delay_options={**PAPERS_DELAYS, "workers": 3}),
+    Setting("M = 31", delay_options={**PAPERS_DELAYS, "workers": 31}),
+    Setting("delays 10 times longer", delay_options={**PAPERS_DELAYS, "workers": 70}),
+    Setting("slow jobs last 100", "sample-cost", {"workers": 7, "cost": [1.0, 100.0], "slow_share": 0.1}),
+    Setting("slow share 0.3", delay_options={**PAPERS_DELAYS, "slow_share": 0.3}),
+    Setting("no delay", "constant", {"workers": 1, "slow_share": 0.1}),
+)
+"""All of them on seeds that nothing was chosen on."""
+
+
+def hard_plan(size: Size) -> dict[str, tuple[Sweep, Sweep]]:
+    """Return two sweeps a setting: digits over learning rates, and the quadratic with its centres 10 apart.
+
+    Examples:
+        >>> from .plans import size_of
+        >>> digits, far = hard_plan(size_of("quick"))["M = 3"]
+        >>> digits.delay_options["workers"], len(far.runs())
+        (3, 7)
+    """
+    who = finalists()
+    return {setting.name: (_digits(setting, size, who), _far(setting, size, who)) for setting in HARD}
+
+
+def _digits(setting: Setting, size: Size, who: Sequence[Candidate]) -> Sweep:
+    rates, (network, steps) = setting.rates(size), size.digits
+    return Sweep(
+        f"hard-{setting.name}-{size.name}",
+        "digits",
+        setting.delays,
+        steps=steps,
+        seeds=HELD_OUT[: size.seeds],
+        grids=tuple(each.grid(rates) for each in who),
+        evaluate_every=steps,
+        problem_options={"network": network, **setting.digits},
+        delay_options=dict(setting.delay_options),
+    )
+
+
+def _far(setting: Setting, size: Size, who: Sequence[Candidate]) -> Sweep:
+    return Sweep(
+        f"hard-far-{setting.name}-{size.name}",
+        "two-centres",
+        setting.delays,
+        steps=size.fair_steps,
+        seeds=HELD_OUT[: size.fair_seeds],
+        grids=tuple(each.grid([60.0 / size.fair_steps]) for each in who),
+        evaluate_every=size.fair_steps,
+        problem_options={"distance": 10.0, "slow_share": setting.slow_share},
+        delay_options=dict(setting.delay_options),
+    )
+
+
+def hard_table(size: Size, store: Store) -> pl.DataFrame:
+    """Return one row a setting and candidate, of the runs that are there.
+
+    ``stable`` is the share of runs within 5 % of the best mean in this setting, with its 95 % interval over seeds from
+    ``low`` to ``high``; ``f1`` and ``f1_slow`` are those at the candidate's own best learning rate, ``worst`` is the
+    lowest F1 of a seed there; ``excess`` and ``say`` (influence of slow over fast samples) are those on the quadratic.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from .plans import size_of
+        >>> hard_table(size_of("quick"), Store(Path("nowhere"))).height
+        0
+    """
+    table, plan = [], hard_plan(size)
+    for setting in HARD:
+        digits, far = plan[setting.name]
+        rows = whole_seeds(found_rows(digits, store), len(setting.rates(size)))
+        fair = same_seeds(found_rows(far, store))
+        shares = stability(rows, within=WITHIN, named="candidate") if rows else {}
+        for name in (name for name in FINALISTS if name in shares):
+            mine = [row for row in rows if row["candidate"] == name]
+            found = ends(mine, shares[name], METRICS["digits"])
+            own = [row for row in fair if row["candidate"] == name]
+            says = [row["slow_over_fast"] for row in own if row["slow_over_fast"] is not None]
+            table.append(
+                {
+                    "setting": setting.name,
+                    "candidate": name,
+                    **{key: found[key] for key in ("stable", "low", "high", "runs", "seeds", "lr")},
+                    "f1": found["best"],
+                    "worst": min(0.0 if row["f1"] is None else row["f1"] for row in mine if row["lr"] == found["lr"]),
+                    "f1_slow": found["slow"],
+                    "excess": mean_or_inf(row["excess"] for row in own) if own else None,
+                    "say": sum(says) / len(says) if says else None,
+                }
+            )
+    return pl.DataFrame(table, infer_schema_length=None)

@@ -1,0 +1,50 @@
+"""Which candidates are on the front: none other is as good in everything and better in something."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["Score", "front"]
+
+
+@dataclass(frozen=True)
+class Score:
+    """One candidate on the plane.
+
+    Args:
+        name: Which one.
+        stability: Share of learning rates that end near the best; more is better.
+        fairness: Whatever measures fairness, more is better: influence of slow over fast samples, or minus an excess
+            loss. NaN counts as the worst.
+
+    Examples:
+        >>> Score("momentum", stability=0.3, fairness=1.0).dominates(Score("ordered", 0.3, 0.5))
+        True
+    """
+
+    name: str
+    stability: float
+    fairness: float
+
+    def _values(self) -> tuple[float, float]:
+        return tuple(-math.inf if math.isnan(v) else v for v in (self.stability, self.fairness))  # type: ignore[return-value]
+
+    def dominates(self, other: Score) -> bool:
+        """Whether this one is as good in both and better in one."""
+        mine, theirs = self._values(), other._values()
+        return mine != theirs and all(a >= b for a, b in zip(mine, theirs, strict=True))
+
+
+def front(scores: Iterable[Score]) -> list[Score]:
+    """Return the scores that no other dominates, the most stable first; equals stay together.
+
+    Examples:
+        >>> scores = [Score("a", 0.9, 0.3), Score("b", 0.4, 1.0), Score("c", 0.4, 0.9), Score("d", 0.8, 0.3)]
+        >>> [score.name for score in front(scores)]
+        ['a', 'b']
+    """
+    everyone = list(scores)
+    best = [score for score in everyone if not any(other.dominates(score) for other in everyone)]
+    return sorted(best, key=lambda score: (-score._values()[0], -score._values()[1], score.name))

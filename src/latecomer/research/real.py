@@ -1,0 +1,97 @@
+"""The finalists on real processes: digits whose slow class really takes longer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import polars as pl
+from torch import Tensor, nn
+
+from ..engines import Engine
+from ..problems import Digits
+from ..training import fit
+from .candidates import CANDIDATES, FINALISTS
+
+__all__ = ["Sleepy", "real"]
+
+
+class Sleepy(Digits):
+    """Digits with a pause in every slow batch, so that on real workers it is late.
+
+    Args:
+        pause: Seconds.
+        **options: Arguments of `Digits`.
+
+    Examples:
+        >>> problem = Sleepy(pause=0.0, network="mlp")
+        >>> problem.loss(problem.model(0), problem.batch(3, group=1)).item() > 0
+        True
+    """
+
+    def __init__(self, pause: float = 0.02, **options: Any) -> None:
+        super().__init__(**options)
+        self.pause = pause
+
+    def __repr__(self) -> str:
+        return f"Sleepy(pause={self.pause}, {super().__repr__()})"
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """Return the cross-entropy, later if the batch is slow."""
+        if int(batch[1][0]) in self.slow_classes:
+            time.sleep(self.pause)
+        return super().loss(model, batch)
+
+
+def real(
+    names: Sequence[str] = FINALISTS,
+    *,
+    rates: Sequence[float] = (0.03, 0.06, 0.1),
+    steps: int = 1000,
+    workers: int = 3,
+    engine: str | Engine = "local",
+    pause: float = 0.02,
+    seed: int = 100,
+    told: Callable[[str], None] = lambda words: None,
+) -> pl.DataFrame:
+    """Train every candidate with workers that really are late on slow samples; one row a candidate and learning rate.
+
+    Columns: ``candidate``, ``lr``, ``f1``, ``f1_slow`` and the mean delays ``slow`` and ``fast``.
+
+    Args:
+        names: Names in `CANDIDATES`.
+        rates: Learning rates.
+        steps: Contributions a run.
+        workers: Real workers.
+        engine: Where they are.
+        pause: Seconds that a slow batch takes longer.
+        seed: Draws the samples, initialises the model.
+        told: Called before every run, for progress.
+
+    Examples:
+        >>> rows = real(("momentum",), rates=(0.03,), steps=20, workers=2, engine="inline", pause=0.0)
+        >>> rows["candidate"].to_list()
+        ['momentum']
+    """
+    problem, rows = Sleepy(pause, network="mlp"), []
+    for name in names:
+        for lr in rates:
+            told(f"{name}, lr {lr:g}")
+            candidate = CANDIDATES[name]
+            result = fit(
+                problem, optimizer=candidate.method, workers=workers, engine=engine, steps=steps, seed=seed, lr=lr,
+                evaluate_every=steps, **candidate.options,
+            )  # fmt: skip
+            last, slow = result.history.row(-1, named=True), result.trace.group > 0
+            rows.append(
+                {
+                    "candidate": name,
+                    "lr": lr,
+                    "f1": last["f1"],
+                    "f1_slow": last["f1_slow"],
+                    "slow": float(result.trace.delay[slow].mean()) if slow.any() else None,
+                    "fast": float(result.trace.delay[~slow].mean()),
+                }
+            )
+    return pl.DataFrame(rows)

@@ -1,0 +1,275 @@
+"""The measures of the research, on rows and scores made by hand."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import latecomer.research
+from latecomer.cli import main
+from latecomer.experiments import RunSpec, Store, Sweep
+from latecomer.optim.clipping import next_scale
+from latecomer.problems import TwoCentres
+from latecomer.report.research import LINES
+from latecomer.research import (
+    CANDIDATES,
+    FINALISTS,
+    METRICS,
+    SIZES,
+    Score,
+    Size,
+    applied_influence,
+    board,
+    front,
+    hard,
+    hard_plan,
+    measure,
+    over_rates,
+    plan,
+    plans,
+    run_measured,
+    size_of,
+    stability,
+)
+from latecomer.research.candidates import find
+
+
+def row(method: str, lr: float, seed: int, f1: float | None, **more: Any) -> dict[str, Any]:
+    return {"method": method, "lr": lr, "seed": seed, "f1": f1, **more}
+
+
+def test_the_best_is_that_of_all_candidates_and_what_diverged_is_never_near_it() -> None:
+    rows = [
+        row("momentum", 0.01, 0, 0.98, beta=0.1),
+        row("momentum", 0.1, 0, 0.99, beta=0.1, diverged_at=7),
+        row("momentum", 0.2, 0, None, beta=0.1),
+        row("catch-up", 0.01, 0, 0.90, beta=0.1),
+        row("catch-up", 0.1, 0, 0.94, beta=0.1),
+    ]
+    found = stability(rows)
+    assert (found["momentum beta=0.1"].good, found["momentum beta=0.1"].runs) == (1, 3)
+    assert (found["catch-up beta=0.1"].share, found["catch-up beta=0.1"].best) == (0.5, 0.1)
+    assert stability(rows, best=0.94)["catch-up beta=0.1"].share == 1.0
+
+
+def test_a_single_lucky_run_is_not_the_best() -> None:
+    rows = [row("async-sgd", 0.1, seed, f1) for seed, f1 in enumerate((1.0, 0.1))]
+    rows += [row("async-sgd", 0.01, seed, 0.9) for seed in range(2)]
+    assert stability(rows)["async-sgd"].share == 0.75
+
+
+def test_of_a_loss_the_lowest_is_the_best_and_what_diverged_is_never_near_it() -> None:
+    losses = {0.01: 2.0, 0.02: 2.1, 0.03: 2.11, 0.1: 0.5, 0.2: math.nan}
+    rows = [{"method": "async-sgd", "lr": lr, "seed": 0, "loss": loss} for lr, loss in losses.items()]
+    rows[3]["diverged_at"] = 9
+    found = stability(rows, metric="loss", least=True)["async-sgd"]
+    assert (found.good, found.runs, found.best, found.score) == (2, 5, 0.01, 2.0)
+    assert stability(rows, metric="loss", least=True, best=3.0)["async-sgd"].good == 3
+
+
+def test_the_interval_is_of_the_shares_of_seeds_and_stays_a_share() -> None:
+    good = {0: (0.9, 0.9), 1: (0.9, 0.1), 2: (0.9, 0.9)}
+    rows = [
+        row("async-sgd", lr, seed, f1) for seed, f1s in good.items() for lr, f1 in zip((0.1, 0.2), f1s, strict=True)
+    ]
+    found = stability(rows)["async-sgd"]
+    assert found.by_seed == (1.0, 0.5, 1.0)
+    assert found.interval is not None
+    assert found.interval.value == found.share == 5 / 6
+    # Student's t for two degrees of freedom is 4.303, the deviation over the root of three is a sixth.
+    assert found.interval.low == pytest.approx(5 / 6 - 4.3027 / 6, abs=1e-4)
+    assert found.interval.high == 1.0
+    assert stability(rows[:2])["async-sgd"].interval is None
+
+
+@pytest.mark.parametrize(("rows", "message"), [([], "no rows"), ([row("async-sgd", 0.1, 0, None)], "No learning rate")])
+def test_nothing_to_compare(rows: list[dict[str, Any]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        stability(rows)
+
+
+def test_equals_share_the_front_and_nan_is_never_ahead() -> None:
+    scores = [Score("a", 0.5, 1.0), Score("b", 0.5, 1.0), Score("c", 0.5, math.nan), Score("d", 0.6, math.nan)]
+    assert [score.name for score in front(scores)] == ["d", "a", "b"]
+
+
+def test_bad_input_of_the_measures() -> None:
+    with pytest.raises(ValueError, match="one of each an arrival"):
+        applied_influence([1.0, 1.0], [1.0])
+    with pytest.raises(ValueError, match="Unknown problem 'nowhere'"):
+        measure("nowhere", "momentum")
+
+
+def test_a_run_that_diverges_is_infinitely_unfair() -> None:
+    found = measure("near", "async-sgd", lr=100.0, steps=600)
+    assert found.excess == math.inf
+
+
+def test_heavy_tails_are_the_slow_groups_alone() -> None:
+    """The fast group has the plain problem's noise to the bit; the slow one now and then a far larger one."""
+    plain, tailed = TwoCentres(), TwoCentres(tail=1.5)
+    largest = [0.0, 0.0]
+    for sample in range(300):
+        for group, found in enumerate((plain.batch(sample, 0)[1], tailed.batch(sample, 0)[1])):
+            largest[group] = max(largest[group], float(found.abs().max()))
+    assert largest[0] == largest[1]
+    assert max(float(tailed.batch(sample, 1)[1].abs().max()) for sample in range(300)) > 4 * largest[0]
+
+
+def test_every_size_has_runs_that_can_be_made() -> None:
+    for size in SIZES:
+        for sweep in plan(size):
+            assert Sweep.from_toml(sweep.to_toml()).runs() == sweep.runs()
+
+
+def test_every_candidate_is_found_again_by_its_options() -> None:
+    for each in CANDIDATES.values():
+        assert find(each.method, {"lr": 0.1, **each.options}) is each
+    assert set(FINALISTS) <= CANDIDATES.keys()
+    assert set(FINALISTS) == LINES.keys()
+
+
+def test_all_candidates_have_one_seed_and_the_finalists_have_them_all() -> None:
+    sweeps = {sweep.name: sweep for sweep in plan("standard")}
+    for name in ("far-screening", "counter-example-screening", "screening"):
+        sweep = sweeps[f"research-{name}-standard"]
+        assert (sweep.seeds, len(sweep.grids)) == ((0,), len(CANDIDATES))
+    for name, seeds in {"far": 3, "counter-example": 3, "digits": 5, "mnist": 5, "text": 5, "cifar10": 5}.items():
+        sweep = sweeps[f"research-{name}-standard"]
+        assert (len(sweep.seeds), len(sweep.grids)) == (seeds, len(FINALISTS))
+    screened = {run.key for run in sweeps["research-screening-standard"].runs()}
+    first = {run.key for run in sweeps["research-digits-standard"].runs() if run.seed == 0}
+    assert first < screened  # nothing is run twice
+    assert not any("mnist" in name or "text" in name or "cifar10" in name for name in (s.name for s in plan("quick")))
+
+
+@pytest.mark.parametrize(
+    ("sweep", "key"),
+    [
+        ("research-far-standard", "8e08ee3cc39c"),
+        ("research-counter-example-standard", "7c62039e3c4e"),
+        ("research-digits-standard", "825dae398c60"),
+        ("research-mnist-standard", "228bda75e880"),
+        ("research-text-standard", "182abc6c2d7c"),
+        ("research-cifar10-standard", "1dbb9d8d2099"),
+        ("hard-M = 3-standard", "93a0ad597ede"),
+    ],
+)
+def test_the_runs_that_were_made_are_still_found(sweep: str, key: str) -> None:
+    """A key is a run's address in the store: another one would throw days of runs away."""
+    hard_sweeps = (one for pair in hard_plan(size_of("standard")).values() for one in pair)
+    sweeps = {one.name: one for one in (*plan("standard"), *hard_sweeps)}
+    assert sweeps[sweep].runs()[0].key.startswith(key)
+
+
+def test_fresh_seeds_have_all_learning_rates_and_other_settings_four() -> None:
+    rates = {
+        name: {run.options["lr"] for run in digits.runs()}
+        for name, (digits, _) in hard_plan(size_of("standard")).items()
+    }
+    assert rates.pop("fresh seeds") == set(size_of("standard").rates)
+    assert set(map(frozenset, rates.values())) == {frozenset(hard.RATES)}
+    for digits, _ in hard_plan(size_of("standard")).values():
+        assert digits.seeds == (100, 101, 102, 103, 104)
+
+
+def test_text_has_four_groups_a_loss_and_a_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short run of the plan's text, and what the board makes of it."""
+    tiny = Size("quick", (0.03, 0.1), 2, 1, 60, 3, ("mlp", 20), text=30)
+    few, store = [CANDIDATES["momentum"], CANDIDATES["ordered-momentum"]], Store(tmp_path)
+    monkeypatch.setitem(plans.TEXT, "evaluated", 128)
+    sweep = plans.stability_sweeps(tiny, few, few)["text"]
+    for run in sweep.runs():
+        assert set(run.make_trace(200).group.tolist()) == {0, 1, 2, 3}
+        run_measured(run.as_dict(), str(tmp_path))
+    table = board(tiny, store, few, few)
+    assert table["seeds_text"].to_list() == [2, 2]
+    found = dict(zip(table["candidate"], table.select("best_text", "slow_text", "say_text").rows(), strict=True))
+    assert found["momentum"][2] == 1.0
+    assert found["ordered-momentum"][2] < 0.95
+    ended = [record for record in store.rows() if record["method"] == "momentum"]
+    means = {lr: np.mean([one["loss"] for one in ended if one["lr"] == lr]) for lr in tiny.rates}
+    assert found["momentum"][0] == pytest.approx(min(means.values()))
+    best = min(means, key=lambda lr: means[lr])
+    assert found["momentum"][1] == pytest.approx(np.mean([one["loss_128"] for one in ended if one["lr"] == best]))
+    curves = over_rates(tiny, store, few)
+    assert curves.filter(pl.col("candidate") == "momentum")["value"].to_list() == pytest.approx([*means.values()])
+    assert METRICS["text"].slow in ended[0]
+
+
+def put(store: Store, run: RunSpec, **outcome: float | None) -> None:
+    store.put(run, pl.DataFrame({"update": [run.steps]}), {"diverged_at": None, "slow_over_fast": 1.0, **outcome}, 0.0)
+
+
+def test_fairness_is_averaged_over_the_seeds_that_all_finalists_have(tmp_path: Path) -> None:
+    size, store = size_of("standard"), Store(tmp_path)
+    few = [CANDIDATES["momentum"], CANDIDATES["catch-up"]]
+    for run in plans.fairness_sweeps(size, few)["far"].runs():
+        if (run.method, run.seed) != ("catch-up", 2):
+            put(store, run, excess=10.0**run.seed)
+    rows = board(size, store, [*few, CANDIDATES["async-sgd"]], few).rows_by_key("candidate", named=True, unique=True)
+    for each in few:
+        assert (rows[each.name]["excess_far"], rows[each.name]["seeds_far"]) == (5.5, 2)
+        assert rows[each.name]["excess_far_0"] == 1.0
+    assert rows["async-sgd"]["excess_far"] is None
+    assert math.isnan(rows["async-sgd"]["excess_far_0"])
+
+
+def test_a_group_of_share_q_is_not_clipped_for_long_if_c_is_at_least_one_over_q() -> None:
+    """The scale's fixed point: below 1/q a rare group with large gradients stays clipped, from there on it does not."""
+    slow = np.random.default_rng(0).random(20_000) < 0.2
+    for c, stays in ((2.0, True), (4.0, True), (6.0, False)):
+        scale, cut = 1.0, []
+        for is_slow in slow:
+            norm = 1000.0 if is_slow else 1.0
+            cut.append(is_slow and norm > c * scale)
+            scale = next_scale(scale, norm, clip=c, rate=0.01)
+        assert (np.sum(cut[10_000:]) > 0.9 * slow[10_000:].sum()) == stays
+
+
+def test_the_quick_plane_is_run_drawn_and_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything of the command but the size: two candidates, a few updates."""
+    few = {name: CANDIDATES[name] for name in ("momentum", "clipped-catch-up, c 2")}
+    tiny = Size("quick", (0.03, 0.1), 1, 1, 60, 3, ("mlp", 20))
+    monkeypatch.setattr(plans, "CANDIDATES", few)
+    monkeypatch.setattr(plans, "FINALISTS", ("momentum",))
+    monkeypatch.setattr(plans, "SIZES", {"quick": tiny})
+    monkeypatch.setattr(latecomer.research, "CANDIDATES", few)
+    where = ["--store", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    assert main(["research", "pareto", "--processes", "1", *where]) == 0
+    files = [tmp_path / "out" / name for name in ("pareto-quick.svg", "curves-quick.svg", "pareto-quick.md")]
+    first = [file.read_bytes() for file in files]
+    assert main(["research", "pareto", "--as-is", *where]) == 0
+    assert [file.read_bytes() for file in files] == first
+    table = pl.read_csv(tmp_path / "out" / "pareto-quick.csv")
+    assert table["candidate"].to_list() == list(few)
+    assert {"stable_digits", "excess_far", "say_far", "theorem", "stable_screening"} <= set(table.columns)
+    assert table["stable_digits"].is_null().to_list() == [False, True]
+    page = files[2].read_text().split("## ")
+    assert [part.count("| clipped-catch-up, c 2 |") for part in page[1:]] == [0, 0, 0, 1]
+    assert f"| momentum | {table['stable_digits'][0]:.2f}, 1 seed |" in page[1]
+
+
+def test_the_hard_settings_are_run_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "SIZES", {"quick": Size("quick", (0.03,), 1, 1, 60, 3, ("mlp", 20))})
+    monkeypatch.setattr(plans, "FINALISTS", FINALISTS[:2])
+    monkeypatch.setattr(hard, "HARD", hard.HARD[-2:])
+    where = ["--store", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    assert main(["research", "hard", "--processes", "1", *where]) == 0
+    table = pl.read_csv(tmp_path / "out" / "hard-quick.csv")
+    assert table["setting"].to_list() == ["slow share 0.3"] * 2 + ["no delay"] * 2
+    page = (tmp_path / "out" / "hard-quick.md").read_text()
+    assert page.count("| no delay | ") == 3
+    assert f"| {table['f1'][2]:.2f} / {table['f1_slow'][2]:.2f} / {table['worst'][2]:.2f} |" in page
+
+
+def test_nothing_there_to_draw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ["--store", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--as-is"]
+    for command in ("pareto", "hard"):
+        assert main(["research", command, *where]) == 2
+        assert "leave --as-is out" in "".join(capsys.readouterr())
