@@ -142,7 +142,7 @@ def test_workers_go_when_their_parent_is_killed() -> None:
 def test_killed_three_times_and_resumed_gives_the_same_bytes(tmp_path: Path) -> None:
     straight, broken = tmp_path / "a", tmp_path / "b"
     command, here = [sys.executable, "-c", KILLED], str(Path(__file__).parent)
-    subprocess.run([*command, str(straight), here], check=True, capture_output=True)
+    assert len(list(run_sweep(small(steps=400), Store(straight), processes=1))) == 10
     for stop in range(1, 4):
         victim = subprocess.Popen([*command, str(broken), here], stdout=subprocess.PIPE, text=True)
         assert victim.stdout is not None
@@ -151,7 +151,7 @@ def test_killed_three_times_and_resumed_gives_the_same_bytes(tmp_path: Path) -> 
         time.sleep(0.02 * stop)  # into the next run
         victim.send_signal(signal.SIGKILL)
         victim.communicate()
-    subprocess.run([*command, str(broken), here], check=True, capture_output=True)
+    assert list(run_sweep(small(steps=400), Store(broken), processes=1))
     assert contents(straight) == contents(broken)
     assert Store(straight).table().write_csv() == Store(broken).table().write_csv()
 
