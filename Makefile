@@ -37,7 +37,8 @@ $(DOCS): $(INSTALLED)
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-build-isolation -c constraints.txt -e '.[docs]'
 	@rm -f $(VENV)/lib/.docs-* && touch $@
 
-test: lint types imports pytest
+test: $(INSTALLED)  # types are checked while the first tests run
+	@$(MAKE) --no-print-directory -j 2 lint types imports pytest
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -50,7 +51,7 @@ imports: $(INSTALLED)
 	$(BIN)/lint-imports
 
 pytest: $(INSTALLED)
-	$(BIN)/pytest -n 2 --dist loadgroup  # what starts Ray stays in one process
+	$(BIN)/pytest -n 3 --dist loadgroup  # some wait for processes they have started; what starts Ray stays in one
 
 demo: $(INSTALLED)
 	$(BIN)/latecomer demo

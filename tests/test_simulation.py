@@ -116,7 +116,8 @@ SCRIPT = textwrap.dedent(
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT], ids=["kill", "interrupt"])
 def test_killed_and_resumed_gives_the_same_bits(sign: int, tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPT]
-    straight = subprocess.run([*command, str(tmp_path / "a")], capture_output=True, text=True, check=True).stdout
+    trace = lc.delays.DataDependent(workers=4, slow_share=0.2).trace(steps=1500, seed=2)
+    straight = lc.simulate(lc.problems.quadratic(), "catch-up", trace, lr=0.01).state["x"].tolist()
     victim = subprocess.Popen(
         [*command, str(tmp_path / "b")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -127,8 +128,8 @@ def test_killed_and_resumed_gives_the_same_bits(sign: int, tmp_path: Path) -> No
     assert victim.returncode != 0
     assert (tmp_path / "b").exists()
     resumed = subprocess.run([*command, str(tmp_path / "b")], capture_output=True, text=True, check=True).stdout
-    assert resumed.splitlines()[-1] == straight.splitlines()[-1]
-    assert sorted(p.name for p in tmp_path.iterdir() if not p.name.endswith(".part")) == ["a", "b"]
+    assert resumed.splitlines()[-1] == str(straight)
+    assert [p.name for p in tmp_path.iterdir() if not p.name.endswith(".part")] == ["b"]
 
 
 def test_checkpoints_of_other_runs_and_broken_ones_are_refused(tmp_path: Path) -> None:
@@ -306,17 +307,17 @@ EXCESS = [
     ("ordered-momentum", {"beta": 0.1}, 0.1, 0.16),
     ("ordered-mu2", {"beta": 0.1}, 0.1, 0.16),
     ("ordered-momentum", {"beta": 0.01}, 1e-3, 1e-2),
-    ("ordered-mu2-anytime", {"lr": 1 / 80_000}, 0, 5e-3),
+    ("ordered-mu2-anytime", {"lr": 1 / 40_000}, 0, 5e-3),
 ]
 
 
 @pytest.mark.parametrize(("name", "options", "low", "high"), EXCESS, ids=[f"{e[0]}-{e[1]}" for e in EXCESS])
 def test_bias_on_the_two_centre_quadratic(name: str, options: dict[str, Any], low: float, high: float) -> None:
     """Excess loss against the optimum at the realised share: the ranking of the design."""
-    trace = lc.delays.DataDependent(workers=7, slow_share=0.1, exact=False).trace(steps=20_000, seed=4)
+    trace = lc.delays.DataDependent(workers=7, slow_share=0.1, exact=False).trace(steps=10_000, seed=4)
     share = float((trace.group == 1).mean())
     problem = Quadratic(shares=(1 - share, share))
-    assert low <= last_half_excess(name, trace, problem, **{"lr": 0.003, **options}) < high
+    assert low <= last_half_excess(name, trace, problem, **{"lr": 0.006, **options}) < high
 
 
 def test_counter_example_through_worker_speeds_keeps_the_bound() -> None:

@@ -171,7 +171,7 @@ class Far:
 
 @pytest.fixture
 def far() -> Iterator[Far]:
-    made = Far(silence=1.0)
+    made = Far(silence=3.0)
     yield made
     made.close()
 
@@ -181,7 +181,7 @@ def test_a_transfer_that_takes_longer_than_silence_ends_nobody(far: Far) -> None
     assert isinstance(hub.wait(PATIENCE)[0], Ready)
     proxy.gates[0].clear()
     hub.send(0, Job(7, 0))
-    for _ in range(10):  # beats: five in the time after which somebody counts as silent
+    for _ in range(7):  # beats: five in the time after which somebody counts as silent
         assert hub.socket.poll(1000 * PATIENCE)
         assert hub.receive() == []
     assert hub.silent() == []

@@ -32,7 +32,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 PATIENCE = 180.0  # seconds; every process of Ray's imports torch anew
 # What depends on the way of the tensors; how processes start and end is the same on all ways.
-TENSORS = ["bits", "nan", "raising", "evaluating", "suicide", "averages"]
+TENSORS = ["bits", "nan", "raising", "evaluating", "suicide", "averages", "order"]
 
 
 def test_the_contract(ray_cluster: Any) -> None:
@@ -42,7 +42,7 @@ def test_the_contract(ray_cluster: Any) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_the_contract_on_another_way(way: str, ray_cluster: Any) -> None:
     """With LATECOMER_ALL_WAYS=1 all of it: a whole contract kills a dozen processes, which take seconds to start."""
-    only = CHECKS if way == "zeromq" or os.environ.get("LATECOMER_ALL_WAYS") else TENSORS
+    only = CHECKS if os.environ.get("LATECOMER_ALL_WAYS") else TENSORS
     check_engine(partial(RayEngine, ray_cluster.address, **WAYS[way]), only=only, patience=PATIENCE)
 
 

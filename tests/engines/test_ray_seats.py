@@ -38,14 +38,14 @@ def hear(engine: RayEngine, *kinds: type) -> list[Any]:
 
 
 def test_a_silent_worker_is_replaced_and_what_it_says_later_reaches_no_slot(ray_cluster: Any) -> None:
-    with RayEngine(ray_cluster.address, shared=False, silence=2.0) as engine:
+    with RayEngine(ray_cluster.address, shared=False, silence=6.0) as engine:
         (slot,) = engine.start(SPEC, seats=1, slots=1)
         (old,) = hear(engine, Ready)
         os.kill(old.pid, signal.SIGSTOP)
         try:
             engine.submit(0, Job(number=4, slot=0))  # it has it, and will go on with it
             (died,) = hear(engine, Died)
-            assert died == Died(0, "not heard of for 2 s")
+            assert died == Died(0, "not heard of for 6 s")
             engine.restart(0)
             (new,) = hear(engine, Ready)
             assert new.pid != old.pid

@@ -24,19 +24,10 @@ def test_the_counter_example_grows_with_m_and_stays_under_what_is_proved() -> No
         assert measured <= example.promised.repaired
         independent = example.measure("ordered-momentum", dependent=False)
         assert independent <= 0.1 * example.promised.bound
+        assert example.measure("catch-up") <= 0.1 * example.promised.bound
         ratios.append(measured / example.promised.bound)
     assert ratios[0] < ratios[1] < ratios[2]
     assert ratios[2] > 2 * ratios[0]
-
-
-def test_counter_example_to_theorem_1_at_51_workers() -> None:
-    example = theory.CounterExample(51)
-    assert example.steps == 32_000
-    over = {m: example.measure(m) / example.promised.bound for m in ("ordered-momentum", "catch-up")}
-    assert over["ordered-momentum"] == pytest.approx(0.61, abs=0.08)
-    assert over["catch-up"] == pytest.approx(0.04, abs=0.015)
-    independent = example.measure("ordered-momentum", dependent=False) / example.promised.bound
-    assert independent == pytest.approx(0.04, abs=0.015)
 
 
 def test_counter_example_to_theorem_1_at_101_workers_breaks_the_bound() -> None:
