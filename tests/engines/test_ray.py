@@ -17,15 +17,9 @@ from engine_tasks import regression
 from latecomer.engines.ray import RayEngine
 from latecomer.testing import CHECKS, Normed, check_engine
 from latecomer.training import replay
+from ray_marks import ON_RAY
 
-# Ray itself leaves sockets and files to the garbage collector.
-pytestmark = [
-    pytest.mark.xdist_group("ray"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-]
+pytestmark = ON_RAY
 WAYS: dict[str, dict[str, Any]] = {
     "zeromq": {"shared": False},
     "object-store": {"data_plane": "object-store"},

@@ -14,14 +14,9 @@ import latecomer as lc
 from latecomer.engines import Died, Done, Job, Ready, WorkerSpec
 from latecomer.engines.ray import RayEngine
 from processes import ended
+from ray_marks import ON_RAY
 
-pytestmark = [
-    pytest.mark.xdist_group("ray"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-]
+pytestmark = ON_RAY
 PATIENCE = 120.0  # seconds
 SPEC = WorkerSpec(lc.problems.quadratic(noise=0.0), size=10, dtype=torch.float64)
 
