@@ -38,6 +38,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "catch-up-debt": {"lr": 0.1, "beta": 0.3, "rho": 0.2},
     "ordered-filled": {"lr": 0.1, "beta": 0.3, "fill_rate": 0.2},
     "clipped-ordered-filled": {"lr": 0.1, "beta": 0.3, "fill_rate": 0.2, "clip": 1.1, "clip_rate": 0.3},
+    "ordered-falling": {"lr": 0.1, "beta": 0.1, "power": 1.0, "since": 3},
     "ordered-adamw": {"lr": 0.1, "beta": 0.3, "beta2": 0.2, "eps": 0.1, "weight_decay": 0.0},
     "ordered-adamw-catch-up": {"lr": 0.1, "beta": 0.3, "beta2": 0.2, "eps": 0.1, "weight_decay": 0.0},
 }

@@ -5,6 +5,7 @@ from .anytime import OrderedMu2Anytime
 from .base import Arrival, AsyncOptimizer
 from .clipped import ClippedAsyncSGD, ClippedMomentum, ClippedOrderedFilled, ClippedOrderedMomentum
 from .debt import CatchUpDebt
+from .falling import FallingOrderedMomentum
 from .filled import OrderedFilled
 from .methods import METHODS, Method, known_method
 from .momentum import Momentum, OrderedMomentum
@@ -29,6 +30,7 @@ __all__ = [
     "DecreasingBeta",
     "DelayAdaptiveSGD",
     "DelayFilteredSGD",
+    "FallingOrderedMomentum",
     "Method",
     "Momentum",
     "Mu2SGD",

@@ -14,6 +14,7 @@ from .base import AsyncOptimizer
 from .checks import whole_number
 from .clipped import ClippedAsyncSGD, ClippedMomentum, ClippedOrderedFilled, ClippedOrderedMomentum
 from .debt import CatchUpDebt
+from .falling import FallingOrderedMomentum
 from .filled import OrderedFilled
 from .momentum import BETA, Momentum, OrderedMomentum
 from .mu2 import Mu2SGD, OrderedMu2SGD
@@ -158,6 +159,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             _ours("catch-up-debt", CatchUpDebt, _full),
             _ours("ordered-filled", OrderedFilled, _full),
             _ours("clipped-ordered-filled", ClippedOrderedFilled, _full),
+            _ours("ordered-falling", FallingOrderedMomentum, _ordered),
             _ours("ordered-adamw", OrderedAdamW, _ordered),
             _ours("ordered-adamw-catch-up", OrderedAdamW, _full, catch_up=True),
         )

@@ -195,7 +195,19 @@ class AdamWCatchUpTwin(AdamWTwin):
         super().__init__(x1, **{**options, "catch_up": True})
 
 
+class FallingTwin(OrderedMomentumTwin):
+    """Algorithm 1 with a beta that falls."""
+
+    def step(self, g: Tensor, *, delay: int = 0, previous: Tensor | None = None, zero: bool = False) -> Tensor:
+        """Set beta, and let Algorithm 1 receive it."""
+        self.first = getattr(self, "first", self.options["beta"])
+        t, power = len(self.arrivals) + 1, self.options.get("power", 0.5)
+        self.options["beta"] = min(1.0, self.first * (self.options.get("since", 100) / t) ** power)
+        return super().step(g, delay=delay, previous=previous, zero=zero)
+
+
 CANDIDATES: dict[str, type[Twin]] = {
+    "ordered-falling": FallingTwin,
     "clipped-async-sgd": ClippedAsyncSGDTwin,
     "clipped-momentum": ClippedMomentumTwin,
     "clipped-ordered-momentum": ClippedOrderedMomentumTwin,

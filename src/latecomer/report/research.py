@@ -67,7 +67,7 @@ def family(candidate: str) -> str:
         return "fixed clip"
     if first.startswith("clipped-"):
         return "adaptive clip"
-    ours = first.startswith(("catch-up-debt", "ordered-filled", "ordered-adamw"))
+    ours = first.startswith(("catch-up-debt", "ordered-filled", "ordered-falling", "ordered-adamw"))
     return "others of ours" if ours else "the paper's, and catch-up"
 
 

@@ -107,6 +107,7 @@ _OTHERS = (
     _clipped("ordered-filled", clip=2.0),
     _clipped("ordered-filled", clip=4.0),
     _clipped("ordered-filled", clip=2.0, clip_scale="delay"),
+    *(_plain("ordered-falling", power=power) for power in (0.5, 1.0)),
     _plain("ordered-adamw"),
     _plain("ordered-adamw-catch-up"),
 )
