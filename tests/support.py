@@ -14,10 +14,10 @@ from latecomer import Server
 from latecomer.optim import METHODS, AsyncOptimizer
 from latecomer.optim.reference import TWINS as PAPER_TWINS
 from latecomer.optim.reference import Twin
-from latecomer.optim.reference_more import CANDIDATES
+from latecomer.optim.reference_clipped import CLIPPED_TWINS
 
 NAMES = sorted(METHODS)
-TWINS = {**PAPER_TWINS, **CANDIDATES}
+TWINS = {**PAPER_TWINS, **CLIPPED_TWINS}
 SHAPES = ((3, 4), (5,), ())
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -31,16 +31,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "ordered-mu2": {"lr": 0.1, "beta": 0.3, "gamma": 0.4},
     "ordered-mu2-anytime": {"lr": 0.01},
     # A clip that bites: random gradients of these shapes have norms of 4 ± 0.7.
-    "clipped-async-sgd": {"lr": 0.1, "clip": 1.1, "clip_rate": 0.3},
-    "clipped-momentum": {"lr": 0.1, "beta": 0.3, "clip": 1.1, "clip_rate": 0.3},
-    "clipped-ordered-momentum": {"lr": 0.1, "beta": 0.3, "clip": 1.1, "clip_rate": 0.3},
     "clipped-catch-up": {"lr": 0.1, "beta": 0.3, "clip": 1.1, "clip_rate": 0.3},
-    "catch-up-debt": {"lr": 0.1, "beta": 0.3, "rho": 0.2},
-    "ordered-filled": {"lr": 0.1, "beta": 0.3, "fill_rate": 0.2},
-    "clipped-ordered-filled": {"lr": 0.1, "beta": 0.3, "fill_rate": 0.2, "clip": 1.1, "clip_rate": 0.3},
-    "ordered-falling": {"lr": 0.1, "beta": 0.1, "power": 1.0, "since": 3},
-    "ordered-adamw": {"lr": 0.1, "beta": 0.3, "beta2": 0.2, "eps": 0.1, "weight_decay": 0.0},
-    "ordered-adamw-catch-up": {"lr": 0.1, "beta": 0.3, "beta2": 0.2, "eps": 0.1, "weight_decay": 0.0},
+    "even-catch-up": {"lr": 0.1, "beta": 0.3, "clip": 1.1, "clip_rate": 0.3},
+    "even-momentum": {"lr": 0.1, "beta": 0.3, "clip": 1.1, "clip_rate": 0.3},
 }
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 

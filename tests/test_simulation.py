@@ -15,9 +15,10 @@ import pytest
 import torch
 
 import latecomer as lc
+from latecomer.optim.reference import TWINS
 from latecomer.problems import Digits, Quadratic
 from latecomer.trainee import PATIENCE
-from support import NAMES, OPTIONS, TWINS
+from support import NAMES, OPTIONS
 from test_delays import MODELS
 
 

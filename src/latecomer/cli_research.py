@@ -29,7 +29,7 @@ Size = Literal["quick", "standard", "full"]
 class Pareto:
     """Run what is missing of the sweeps, then draw stability against fairness; kill it at any time and start it again.
 
-    Writes two figures (the plane, and how the finalists end by learning rate), their numbers as CSV, the tables as
+    Writes two figures (the plane, and how candidates end by learning rate), their numbers as CSV, the tables as
     Markdown, and the specs as TOML.
 
     Example: latecomer research pareto --size quick
@@ -61,20 +61,15 @@ class Pareto:
         else:
             writable(self.store)
             _complete(sweeps, store, self.processes, console)
-        size, everyone, few = research.size_of(self.size), list(research.CANDIDATES.values()), research.finalists()
-        table = research.board(size, store, everyone, few)
+        size, who = research.size_of(self.size), list(research.CANDIDATES.values())
+        table = research.board(size, store, who)
         problems = [name for name in research.METRICS if f"stable_{name}" in table.columns]
         if not problems:
             raise ValueError(f"There are no runs of size {self.size} in {self.store}: leave --as-is out")
         if not console.is_terminal:
             console.width = 140
-        finals = [name for name in problems if name != "screening"]
-        if "screening" in problems:
-            console.print(_scores(table, ["screening"], "All candidates", end="_0"))
-        if finals:
-            named = table.filter(table["candidate"].is_in([each.name for each in few]))
-            console.print(_scores(named, finals, "Finalists"))
-        curves = research.over_rates(size, store, few)
+        console.print(_scores(table, problems))
+        curves = research.over_rates(size, store, who)
         for name, figure, numbers in (
             (f"pareto-{self.size}", report.plane(table, problems), table),
             (f"curves-{self.size}", report.rate_curves(curves), curves),
@@ -93,7 +88,7 @@ class Pareto:
 
 @dataclass(frozen=True)
 class Hard:
-    """Put the finalists into harder settings, on seeds that nothing was chosen on: a table as CSV and as Markdown.
+    """Put the candidates into harder settings, on other seeds: a table as CSV and as Markdown.
 
     Example: latecomer research hard --size quick
     """
@@ -116,7 +111,7 @@ class Hard:
 
         writable(self.out)
         size, store = research.size_of(self.size), experiments.Store(self.store)
-        sweeps = [sweep for pair in research.hard_plan(size).values() for sweep in pair]
+        sweeps = [sweep for pair in research.hard_plan(size).values() for sweep in pair if sweep is not None]
         if self.as_is:
             _say_what_is_missing(sweeps, store, console)
         else:
@@ -128,11 +123,11 @@ class Hard:
         if not console.is_terminal:
             console.width = 140
         drawn = Table("setting", "candidate", box=box.SIMPLE_HEAD, title="Harder settings")
-        for name in ("stable", "F1", "worst seed", "slow F1", "excess, far", "say, far"):
+        for name in ("stable", "F1 or loss", "slow", "worst seed", "excess, far", "say, far"):
             drawn.add_column(name, justify="right", no_wrap=True)
         last = ""
         for row in table.iter_rows(named=True):
-            cells = [_cell(name, row[name]) for name in ("stable", "f1", "worst", "f1_slow", "excess", "say")]
+            cells = [_cell(name, row[name]) for name in ("stable", "best", "slow", "worst", "excess", "say")]
             drawn.add_row(row["setting"] if row["setting"] != last else "", row["candidate"], *cells)
             last = row["setting"]
         console.print(drawn)
@@ -144,7 +139,7 @@ class Hard:
 
 @dataclass(frozen=True)
 class Real:
-    """Train the finalists on real processes, with a class of digits that really takes longer: one table.
+    """Train the candidates on real processes, with a class of digits that really takes longer: one table.
 
     Example: latecomer research real --steps 1000 --workers 3
     """
@@ -194,7 +189,7 @@ class Real:
 
 @dataclass(frozen=True)
 class ResearchCommand:
-    """Stable and fair: candidates on one plane, and the finalists in harder settings and on real processes.
+    """Stable and fair: candidates on one plane, in harder settings and on real processes.
 
     Example: latecomer research pareto --size quick
     """
@@ -236,24 +231,17 @@ def _say_what_is_missing(sweeps: list[Sweep], store: Store, console: Console) ->
             console.print(f"{sweep.name}: {todo:,} of {total:,} runs are not there", soft_wrap=True)
 
 
-SHOWN = {
-    "screening": "digits, one seed",
-    "digits": "digits",
-    "mnist": "MNIST",
-    "text": "text",
-    "cifar10": "CIFAR-10",
-}
-
-
-def _scores(table: pl.DataFrame, problems: list[str], title: str, end: str = "") -> Table:
+def _scores(table: pl.DataFrame, problems: list[str]) -> Table:
     """Draw shares of learning rates with the number of runs, and three measures of fairness."""
-    drawn = Table(box=box.SIMPLE_HEAD, title=f"{title}: share of learning rates that work (runs), and fairness")
+    from .report.research import NAMES
+
+    drawn = Table(box=box.SIMPLE_HEAD, title="Share of learning rates that work (runs), and fairness")
     drawn.add_column("candidate", min_width=20)
-    for head in (*(SHOWN[name] for name in problems), "excess, far", "say, far", "theorem"):
+    for head in (*(NAMES[name] for name in problems), "excess, far", "say, far", "theorem"):
         drawn.add_column(head, justify="right", no_wrap=True)
     for row in table.sort(f"stable_{problems[0]}", descending=True, nulls_last=True).iter_rows(named=True):
         shares = (_of_runs(row[f"stable_{name}"], row[f"runs_{name}"]) for name in problems)
-        fair = (_cell(name, row[f"{name}{end}"]) for name in ("excess_far", "say_far", "theorem"))
+        fair = (_cell(name, row[name]) for name in ("excess_far", "say_far", "theorem"))
         drawn.add_row(row["candidate"], *shares, *fair)
     return drawn
 

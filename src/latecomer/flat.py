@@ -19,7 +19,6 @@ class FlatModule:
 
     Attributes:
         x: The flat parameter, for an optimizer; the module's parameters are views of it until `at` says otherwise.
-        group: ``x`` as a param group, with the lengths of the tensors in it, for rules that look at each of them.
 
     Examples:
         >>> flat = FlatModule(nn.Linear(2, 1, bias=False))
@@ -45,7 +44,6 @@ class FlatModule:
         for view, p in zip(self.views(start), self._params, strict=True):
             view.copy_(p.detach())
         self.x = nn.Parameter(start)
-        self.group = {"params": [self.x], "sizes": [p.numel() for p in self._params]}
         self._views: dict[int, list[Tensor]] = {}
         self._bound: int | None = None
         self.at(self.x)

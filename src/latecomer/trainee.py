@@ -45,7 +45,7 @@ class Trainee:
         schedule: Callable[[Any], Any] | None = None,
     ) -> None:
         self.flat = FlatModule(problem.model(seed))
-        self.optimizer = known_method(method)([self.flat.group], **options)
+        self.optimizer = known_method(method)([self.flat.x], **options)
         self.scheduler = None if schedule is None else schedule(self.optimizer)
         self.diverged_at: int | None = None
         self._bad_in_a_row = 0

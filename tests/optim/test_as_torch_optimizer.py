@@ -293,7 +293,7 @@ def test_mixed_dtypes_in_one_group(name: str) -> None:
         assert torch.equal(p, q)
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if "clipped" not in n])  # a clip has to look at norms
+@pytest.mark.parametrize("name", [n for n in NAMES if "clip" not in OPTIONS[n]])  # a clip looks at norms
 def test_nothing_depends_on_the_device(name: str) -> None:
     """On the meta device any step that looked at a value, or made a tensor elsewhere, would raise."""
     params = [torch.nn.Parameter(torch.ones(4, 5, device="meta")), torch.nn.Parameter(torch.ones(3, device="meta"))]
@@ -444,7 +444,7 @@ def test_twin_table_and_method_table_agree() -> None:
         assert METHODS[name].points == opt.points
         assert METHODS[name].name == name
         assert METHODS[name].policy == "async"
-        assert opt.method == name or METHODS[name].options == {"catch_up": True}
+        assert opt.method == name or name == "catch-up"
         assert make_twin(name, parameters()).iterates
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from latecomer.optim import METHODS, Arrival, Ball, Box
-from support import NAMES, TOLERANCE, any_delays, feed, flat, like, make, make_twin, parameters, relative, side_by_side
+from support import NAMES, TOLERANCE, any_delays, flat, like, make, make_twin, parameters, relative, side_by_side
 
 DTYPES = [torch.float64, torch.float32]
 
@@ -23,7 +21,7 @@ def test_equals_its_twin(name: str, dtype: torch.dtype, delays: list[int], seed:
     assert worst < TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n not in ("ordered-mu2-anytime", "ordered-falling")])
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in ("ordered-mu2-anytime",)])
 @given(
     delays=any_delays(),
     lrs=st.lists(st.sampled_from([0.01, 0.1, 0.5]), min_size=24, max_size=24),
@@ -35,7 +33,7 @@ def test_schedules_of_lr_and_beta_follow_the_version(
     """Decision 10, against the twin's explicit products and sums."""
 
     def schedule(t: int) -> dict[str, float]:
-        return {"lr": lrs[t - 1], "beta": betas[t - 1], "beta2": betas[-t]}
+        return {"lr": lrs[t - 1], "beta": betas[t - 1]}
 
     _, _, worst = side_by_side(name, delays, schedule=schedule, weight_decay=0.1)
     assert worst < 1e-12
@@ -52,7 +50,7 @@ def test_gamma_may_follow_a_schedule(delays: list[int], gammas: list[float]) -> 
 @given(delays=any_delays())
 def test_extreme_betas(name: str, beta: float, delays: list[int]) -> None:
     _, _, worst = side_by_side(name, delays, beta=beta)
-    assert worst < (1e-10 if "adamw" in name else 1e-12)  # Adam divides by the weight present, of order beta
+    assert worst < 1e-12
 
 
 @given(delays=any_delays(), workers=st.integers(1, 4), sigma=st.sampled_from([0.0, 2.0]))
@@ -62,40 +60,10 @@ def test_delay_adaptive_with_the_constants_of_eq_3(delays: list[int], workers: i
     assert worst < 1e-12
 
 
-CLIPS = {
-    "adaptive": {"clip": 1.2, "clip_rate": 0.1},
-    "per tensor": {"clip_scale": "tensor", "sizes": [12, 5, 1]},
-    "per delay": {"clip_scale": "delay"},
-    "by lateness": {"clip_scale": "lateness"},
-    "fixed": {"clip_norm": 3.0},
-    "leaky feedback": {"feedback": 0.9},
-    "full feedback, fixed": {"feedback": 1.0, "clip_norm": 4.0},
-    "feedback per tensor": {"feedback": 0.5, "clip_scale": "tensor", "sizes": [12, 5, 1]},
-    "feedback per delay": {"feedback": 1.0, "clip_scale": "delay"},
-}
-
-
-@pytest.mark.parametrize("options", CLIPS.values(), ids=CLIPS.keys())
-@pytest.mark.parametrize("name", [n for n in NAMES if "clipped" in n])
-@settings(max_examples=15)
-@given(flat_parameter=st.booleans(), delays=any_delays(12), seed=st.integers(0, 10**6))
-def test_every_way_to_clip_equals_its_twin(
-    name: str, options: dict[str, Any], flat_parameter: bool, delays: list[int], seed: int
-) -> None:
-    """Where tensors lie in one flat parameter, ``sizes`` says where to cut: the same numbers as with three of them."""
-    params = parameters(seed=seed)
-    twin = make_twin(name, params, **options)
-    own = {key: value for key, value in options.items() if key != "sizes"}
-    if flat_parameter:
-        params = [torch.nn.Parameter(flat(params))]
-        opt = make(name, [{"params": params, "sizes": [12, 5, 1]}], **own)
-    else:
-        opt = make(name, params, **own)
-    generator = torch.Generator().manual_seed(seed + 1)
-    for delay in delays:
-        g = like(parameters(), generator)
-        feed(opt, [flat(g)] if flat_parameter else g, delay=delay)
-        assert relative(flat(params), twin.step(flat(g), delay=delay)) < 1e-12
+@given(delays=any_delays(), seed=st.integers(0, 10**6))
+def test_a_fixed_clip(delays: list[int], seed: int) -> None:
+    _, _, worst = side_by_side("clipped-catch-up", delays, seed=seed, clip_norm=3.0)
+    assert worst < 1e-12
 
 
 PROJECTIONS = {
@@ -191,7 +159,7 @@ def test_through_a_server_or_in_a_loop_is_the_same_to_the_bit(name: str, delays:
 
 @pytest.mark.parametrize(
     "name",
-    ["ordered-momentum", "catch-up", "ordered-mu2", "clipped-catch-up", "catch-up-debt", "ordered-adamw-catch-up"],
+    ["ordered-momentum", "catch-up", "ordered-mu2", "even-catch-up"],
 )
 def test_a_schedule_that_nobody_needs_any_more_is_forgotten(name: str) -> None:
     """With the oldest version in flight known, a per-update schedule stays a short list, and nothing else changes."""

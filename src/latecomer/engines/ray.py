@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ..optim.checks import AT_LEAST_ZERO, POSITIVE
+from ..optim.checks import AT_LEAST_ZERO, POSITIVE, checked_flag
 from .badge import Badge, build, is_in
 from .base import Died, Engine, Event, Job, Ready, Slot, WorkerSpec
 from .cluster import Cluster, ending
@@ -112,7 +112,7 @@ class RayEngine(Engine):
         self.address, self.host = _words("address", address), _words("host", host)
         self.cpus, self.gpus = AT_LEAST_ZERO.check("cpus", cpus), AT_LEAST_ZERO.check("gpus", gpus)
         self.resources, self.runtime_env = _amounts(resources), _environment(runtime_env)
-        self.data_plane, self.bf16, self.shared = data_plane, _flag("bf16", bf16), _flag("shared", shared)
+        self.data_plane, self.bf16, self.shared = data_plane, checked_flag("bf16", bf16), checked_flag("shared", shared)
         self.silence = POSITIVE.check("silence", silence)
         self._seats: dict[int, _Seat] = {}
         self._lives = 0
@@ -382,12 +382,6 @@ def _words(name: str, value: Any) -> str | None:
         return value
     kind = ValueError if isinstance(value, str) else TypeError
     raise kind(f"Invalid {name} value: {value!r} (expected text, or None)")
-
-
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"Invalid {name} value: {value!r} (expected True or False)")
-    return value
 
 
 def _amounts(value: Any) -> dict[str, float]:

@@ -100,7 +100,7 @@ class AsyncOptimizer(Optimizer):
 
     identity: ClassVar[tuple[str, ...]] = ("method",)
     """Which entries of a param group must agree for a checkpoint to fit."""
-    bookkeeping: ClassVar[frozenset[str]] = frozenset({"method", "t", "kept", "keep_next", "runs", "params", "sizes"})
+    bookkeeping: ClassVar[frozenset[str]] = frozenset({"method", "t", "kept", "keep_next", "runs", "params"})
     """Entries of a param group that are nobody's to set, and not shown."""
 
     _delay: int = 0

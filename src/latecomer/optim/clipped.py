@@ -1,4 +1,4 @@
-"""The rules with clipping in front: asynchronous SGD, momentum, ordered momentum with catch-up, filled, or neither."""
+"""The rules with a clip in front: catch-up with one scale, catch-up and momentum with an even clip."""
 
 from __future__ import annotations
 
@@ -6,31 +6,30 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from .base import AsyncOptimizer, Params
-from .checks import Range, checked_flag
-from .clipping import Clipped, clip_options
-from .filled import OrderedFilled
+from .checks import Range
+from .clipping import Clipped
+from .evening import EvenlyClipped
 from .momentum import BETA, Momentum, OrderedMomentum
-from .sgd import AsyncSGD
 
-__all__ = ["ClippedAsyncSGD", "ClippedMomentum", "ClippedOrderedFilled", "ClippedOrderedMomentum"]
+__all__ = ["ClippedCatchUp", "EvenCatchUp", "EvenMomentum"]
 
 
-class ClippedAsyncSGD(Clipped, AsyncSGD):
-    """Asynchronous SGD on clipped gradients.
+class ClippedCatchUp(Clipped, OrderedMomentum):
+    """Catch-up on gradients that are clipped to one running scale, or to a fixed norm.
 
-    ``x -= lr·clip(g)``, ``clip(g) = g·min(1, c·s/‖g‖)``, ``s = (1-r)·s + r·min(‖g‖, c·s)``
+    ``m = beta(1-beta)^d·clip(g) + (1-beta)·m; x -= lr·m + lr·(1-(1-beta)^d)·clip(g)``
+    ``clip(g) = g·min(1, c·s/‖g‖)``, ``s = (1-r)·s + r·min(‖g‖, c·s)``
 
-    With ``clip_norm`` the threshold is fixed, the usual clipping and the control in experiments.
+    A gradient is clipped once, so the parameters are what sequential momentum makes of the clipped gradients. Where
+    slow samples have larger gradients than others the clip falls on them alone: `EvenCatchUp` does not have that.
 
     Args:
         params: Parameters or param groups.
         lr: Learning rate.
+        beta: Weight of the new gradient; what torch calls momentum is ``1 - beta``.
         clip: The factor c: how many times the usual norm a gradient may have. Raise it if `last_scale` is seldom 1.
         clip_rate: The rate r of the scale; its inverse is the number of arrivals it looks back on.
-        clip_scale: What has a scale of its own: ``"all"`` parameters together, each ``"tensor"``, each range of
-            ``"delay"`` by powers of two, or each class of ``"lateness"``, the delay for its worker.
-        clip_norm: A fixed threshold instead of ``c·s``.
-        feedback: The share of what was cut off that is added to the next arrival; 0 forgets it, 1 loses nothing.
+        clip_norm: A fixed threshold instead of ``c·s``, the usual clipping.
         weight_decay: Decoupled weight decay.
         output: ``"last"`` or ``"uniform"``.
         seed: Seeds ``output="uniform"``.
@@ -38,120 +37,14 @@ class ClippedAsyncSGD(Clipped, AsyncSGD):
     Examples:
         >>> import torch
         >>> x = torch.nn.Parameter(torch.zeros(1))
-        >>> opt = ClippedAsyncSGD([x], lr=1.0, clip_norm=2.0, feedback=1.0)
-        >>> for g in (5.0, 0.0, 0.0):                  # cut to 2, and the rest comes later
-        ...     x.grad = torch.tensor([g]); opt.step(); print(x.item())
-        -2.0
-        -4.0
-        -5.0
-
-    References:
-        Seide et al., 1-bit stochastic gradient descent, 2014, for error feedback.
-    """
-
-    method = "clipped-async-sgd"
-
-    def __init__(
-        self,
-        params: Params,
-        lr: float,
-        *,
-        clip: float = 2.0,
-        clip_rate: float = 0.01,
-        clip_scale: str = "all",
-        clip_norm: float | None = None,
-        feedback: float = 0.0,
-        weight_decay: float = 0.0,
-        output: str = "last",
-        seed: int = 0,
-    ) -> None:
-        options = clip_options(clip, clip_rate, clip_scale, clip_norm, feedback)
-        AsyncOptimizer.__init__(self, params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
-
-
-class ClippedMomentum(Clipped, Momentum):
-    """Naive asynchronous momentum on clipped gradients.
-
-    ``m = beta·clip(g) + (1-beta)·m; x -= lr·m``, with ``clip`` as in `ClippedAsyncSGD`.
-
-    Args:
-        params: Parameters or param groups.
-        lr: Learning rate.
-        beta: Weight of the new gradient.
-        clip: How many times the usual norm a gradient may have.
-        clip_rate: The rate of the scale.
-        clip_scale: ``"all"``, ``"tensor"``, ``"delay"`` or ``"lateness"``.
-        clip_norm: A fixed threshold instead.
-        feedback: The share of what was cut off that is added to the next arrival.
-        weight_decay: Decoupled weight decay.
-        output: ``"last"`` or ``"uniform"``.
-        seed: Seeds ``output="uniform"``.
-
-    Examples:
-        >>> import torch
-        >>> x = torch.nn.Parameter(torch.zeros(1))
-        >>> opt = ClippedMomentum([x], lr=1.0, beta=0.5, clip=2.0)
-        >>> for g in (1.0, 100.0):                     # m = 0.5, then 0.5 · 2 + 0.25
-        ...     x.grad = torch.tensor([g]); opt.step()
-        >>> x.item(), opt.last_scale
-        (-1.75, 0.02)
-    """
-
-    method = "clipped-momentum"
-    ranges: ClassVar[Mapping[str, Range]] = {**Clipped.ranges, "beta": BETA}
-
-    def __init__(
-        self,
-        params: Params,
-        lr: float,
-        beta: float = 0.1,
-        *,
-        clip: float = 2.0,
-        clip_rate: float = 0.01,
-        clip_scale: str = "all",
-        clip_norm: float | None = None,
-        feedback: float = 0.0,
-        weight_decay: float = 0.0,
-        output: str = "last",
-        seed: int = 0,
-    ) -> None:
-        options = {"beta": beta, **clip_options(clip, clip_rate, clip_scale, clip_norm, feedback)}
-        AsyncOptimizer.__init__(self, params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
-
-
-class ClippedOrderedMomentum(Clipped, OrderedMomentum):
-    """Ordered momentum on clipped gradients, with or without catch-up.
-
-    ``m = beta(1-beta)^d·clip(g) + (1-beta)·m; x -= lr·m``, and with ``catch_up=True`` also
-    ``x -= lr·(1-(1-beta)^d)·clip(g)``; ``clip`` as in `ClippedAsyncSGD`. A gradient is clipped once, so with catch-up
-    both parts are of the same vector and the parameters are what sequential momentum makes of the clipped gradients.
-    What feedback keeps of a gradient is given the place of the arrival it comes back with.
-
-    Args:
-        params: Parameters or param groups.
-        lr: Learning rate.
-        beta: Weight of the new gradient.
-        catch_up: Make up for the displacement a late gradient missed.
-        clip: How many times the usual norm a gradient may have.
-        clip_rate: The rate of the scale.
-        clip_scale: ``"all"``, ``"tensor"``, ``"delay"`` or ``"lateness"``.
-        clip_norm: A fixed threshold instead.
-        feedback: The share of what was cut off that is added to the next arrival.
-        weight_decay: Decoupled weight decay.
-        output: ``"last"`` or ``"uniform"``.
-        seed: Seeds ``output="uniform"``.
-
-    Examples:
-        >>> import torch
-        >>> x = torch.nn.Parameter(torch.zeros(1))
-        >>> opt = ClippedOrderedMomentum([x], lr=1.0, beta=0.5, catch_up=True, clip=2.0)
+        >>> opt = ClippedCatchUp([x], lr=1.0, beta=0.5, clip=2.0)
         >>> for delay, g in [(0, 1.0), (0, 0.0), (1, 100.0)]:
         ...     x.grad = torch.tensor([g]); opt.step(delay=delay)
         >>> round(x.item(), 4)                         # g_1 is at 0.875; g_2, cut to 2 · 0.99, at 0.75
         -2.36
     """
 
-    method = "clipped-ordered-momentum"
+    method = "clipped-catch-up"
     ranges: ClassVar[Mapping[str, Range]] = {**Clipped.ranges, "beta": BETA}
 
     def __init__(
@@ -160,36 +53,33 @@ class ClippedOrderedMomentum(Clipped, OrderedMomentum):
         lr: float,
         beta: float = 0.1,
         *,
-        catch_up: bool = False,
-        clip: float = 2.0,
+        clip: float = 1.5,
         clip_rate: float = 0.01,
-        clip_scale: str = "all",
         clip_norm: float | None = None,
-        feedback: float = 0.0,
         weight_decay: float = 0.0,
         output: str = "last",
         seed: int = 0,
     ) -> None:
-        options = {"beta": beta, "catch_up": checked_flag("catch_up", catch_up)}
-        options |= clip_options(clip, clip_rate, clip_scale, clip_norm, feedback)
+        options = {"beta": beta, "catch_up": True, "clip": clip, "clip_rate": clip_rate, "clip_norm": clip_norm}
         AsyncOptimizer.__init__(self, params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
 
 
-class ClippedOrderedFilled(Clipped, OrderedFilled):
-    """`OrderedFilled` on clipped gradients: the mean that stands in for what is in flight is one of clipped gradients.
+class EvenCatchUp(EvenlyClipped, OrderedMomentum):
+    """Even catch-up: every gradient gets the place it would have had, and none more than is usual for its lateness.
 
-    ``m = beta(1-beta)^d·clip(g) + (1-beta)·m; x -= lr·(m + phi·h)``, with ``clip`` as in `ClippedAsyncSGD`.
+    ``m = beta(1-beta)^d·clip(g) + (1-beta)·m; x -= lr·m + lr·(1-(1-beta)^d)·clip(g)``
+    ``clip(g) = g·min(1, c·s·r/‖g‖)``, ``s = (1-rate)·s + rate·min(‖g‖/r, c·s)``
+
+    r says how large gradients so late for their worker usually are; see `latecomer.optim.evening` for how it is
+    learnt. The clip stands learning rates at which catch-up alone collapses. Comparing like with like keeps it from
+    falling on slow samples because theirs are the larger gradients. Before anything was late nothing is clipped.
 
     Args:
         params: Parameters or param groups.
         lr: Learning rate.
-        beta: Weight of the new gradient.
-        fill_rate: Rate of the running mean, per arrival.
-        clip: How many times the usual norm a gradient may have.
-        clip_rate: The rate of the scale.
-        clip_scale: ``"all"``, ``"tensor"``, ``"delay"`` or ``"lateness"``.
-        clip_norm: A fixed threshold instead.
-        feedback: The share of what was cut off that is added to the next arrival.
+        beta: Weight of the new gradient; what torch calls momentum is ``1 - beta``.
+        clip: The factor c: how many times what is usual a gradient may be.
+        clip_rate: The rate of the scale s; its inverse is the number of arrivals it looks back on.
         weight_decay: Decoupled weight decay.
         output: ``"last"`` or ``"uniform"``.
         seed: Seeds ``output="uniform"``.
@@ -197,16 +87,15 @@ class ClippedOrderedFilled(Clipped, OrderedFilled):
     Examples:
         >>> import torch
         >>> x = torch.nn.Parameter(torch.zeros(1))
-        >>> opt = ClippedOrderedFilled([x], lr=1.0, beta=0.5, clip_norm=8.0)
-        >>> for delay, g in [(0, 0.0), (0, 0.0), (1, 80.0)]:
+        >>> opt = EvenCatchUp([x], lr=1.0, beta=0.5, clip=2.0)
+        >>> for delay, g in [(0, 1.0), (0, 1.0), (1, 1.0), (0, 100.0)]:
         ...     x.grad = torch.tensor([g]); opt.step(delay=delay)
-        >>> x.item(), opt.last_scale                   # 0.5 · 0.5 · 8 + 0.5 · 8
-        (-6.0, 0.1)
+        >>> round(x.item(), 4), round(opt.last_scale, 4)
+        (-3.6875, 0.02)
     """
 
-    method = "clipped-ordered-filled"
-    ranges: ClassVar[Mapping[str, Range]] = {**Clipped.ranges, **OrderedFilled.ranges}
-    bookkeeping: ClassVar[frozenset[str]] = Clipped.bookkeeping | OrderedFilled.bookkeeping
+    method = "even-catch-up"
+    ranges: ClassVar[Mapping[str, Range]] = {**Clipped.ranges, "beta": BETA}
 
     def __init__(
         self,
@@ -214,16 +103,55 @@ class ClippedOrderedFilled(Clipped, OrderedFilled):
         lr: float,
         beta: float = 0.1,
         *,
-        fill_rate: float = 0.01,
-        clip: float = 2.0,
+        clip: float = 1.5,
         clip_rate: float = 0.01,
-        clip_scale: str = "all",
-        clip_norm: float | None = None,
-        feedback: float = 0.0,
         weight_decay: float = 0.0,
         output: str = "last",
         seed: int = 0,
     ) -> None:
-        options = {"beta": beta, "catch_up": False, "fill_rate": fill_rate}
-        options |= clip_options(clip, clip_rate, clip_scale, clip_norm, feedback)
+        options = {"beta": beta, "catch_up": True, "clip": clip, "clip_rate": clip_rate}
+        AsyncOptimizer.__init__(self, params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
+
+
+class EvenMomentum(EvenlyClipped, Momentum):
+    """Naive asynchronous momentum with the clip of `EvenCatchUp`: what the clip does without the catch-up.
+
+    ``m = beta·clip(g) + (1-beta)·m; x -= lr·m``
+
+    Args:
+        params: Parameters or param groups.
+        lr: Learning rate.
+        beta: Weight of the new gradient; what torch calls momentum is ``1 - beta``.
+        clip: How many times what is usual a gradient may be.
+        clip_rate: The rate of the scale.
+        weight_decay: Decoupled weight decay.
+        output: ``"last"`` or ``"uniform"``.
+        seed: Seeds ``output="uniform"``.
+
+    Examples:
+        >>> import torch
+        >>> x = torch.nn.Parameter(torch.zeros(1))
+        >>> opt = EvenMomentum([x], lr=1.0, beta=1.0, clip=2.0)
+        >>> for delay, g in [(0, 100.0), (0, 1.0), (1, 1.0), (0, 1.0)]:
+        ...     x.grad = torch.tensor([g]); opt.step(delay=delay)
+        >>> x.item(), opt.last_scale
+        (-103.0, 1.0)
+    """
+
+    method = "even-momentum"
+    ranges: ClassVar[Mapping[str, Range]] = {**Clipped.ranges, "beta": BETA}
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float,
+        beta: float = 0.1,
+        *,
+        clip: float = 1.5,
+        clip_rate: float = 0.01,
+        weight_decay: float = 0.0,
+        output: str = "last",
+        seed: int = 0,
+    ) -> None:
+        options = {"beta": beta, "clip": clip, "clip_rate": clip_rate}
         AsyncOptimizer.__init__(self, params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)

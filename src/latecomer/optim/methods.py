@@ -8,14 +8,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from .adamw import OrderedAdamW
 from .anytime import OrderedMu2Anytime
 from .base import AsyncOptimizer
 from .checks import whole_number
-from .clipped import ClippedAsyncSGD, ClippedMomentum, ClippedOrderedFilled, ClippedOrderedMomentum
-from .debt import CatchUpDebt
-from .falling import FallingOrderedMomentum
-from .filled import OrderedFilled
+from .clipped import ClippedCatchUp, EvenCatchUp, EvenMomentum
 from .momentum import BETA, Momentum, OrderedMomentum
 from .mu2 import Mu2SGD, OrderedMu2SGD
 from .sgd import AsyncSGD, DelayAdaptiveSGD, DelayFilteredSGD
@@ -50,7 +46,6 @@ class Method:
         source: Where the rule is written down.
         options: Arguments of the optimizer that make it this method.
         policy: What the server does with an arrival: ``"async"`` applies every one at once.
-        experimental: A candidate of our own research: it may change, or go.
 
     Examples:
         >>> round(METHODS["ordered-momentum"].influence(delay=10, beta=0.1, workers=7), 4)
@@ -63,14 +58,12 @@ class Method:
     source: str
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     policy: str = "async"
-    experimental: bool = False
 
     def influence(self, delay: int, **options: Any) -> float:
         """Return the declared influence of a gradient of this delay: its lifetime weight on the parameters.
 
         In units of lr, and of what it would have had with no delay. Under clipping it is that of a gradient which the
-        clip does not touch: multiply by the optimizer's ``last_scale`` at each arrival for what it really was. Of
-        ``ordered-filled`` it is the mean over a long run, of ``ordered-adamw`` the weight in the first moment.
+        clip does not touch: multiply by the optimizer's ``last_scale`` at each arrival for what it really was.
 
         Args:
             delay: The delay.
@@ -132,13 +125,6 @@ def known_method(name: object) -> Method:
     return METHODS[name]
 
 
-_CATCH_UP: Mapping[str, Any] = MappingProxyType({"catch_up": True})
-
-
-def _ours(name: str, optimizer: type[AsyncOptimizer], weight: Callable[..., float], **options: Any) -> Method:
-    return Method(name, optimizer, weight, "ours", MappingProxyType(options), experimental=True)
-
-
 METHODS: Mapping[str, Method] = MappingProxyType(
     {
         method.name: method
@@ -149,19 +135,12 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             Method("momentum", Momentum, _full, "Eq. (6)"),
             Method("mu2", Mu2SGD, _full, "Eq. (14)"),
             Method("ordered-momentum", OrderedMomentum, _ordered, "Algorithm 1"),
-            Method("catch-up", OrderedMomentum, _full, "ours, on Algorithm 1", _CATCH_UP),
+            Method("catch-up", OrderedMomentum, _full, "ours, on Algorithm 1", MappingProxyType({"catch_up": True})),
             Method("ordered-mu2", OrderedMu2SGD, _ordered, "Eq. (12), (14)"),
             Method("ordered-mu2-anytime", OrderedMu2Anytime, _full, "Algorithm 2"),
-            _ours("clipped-async-sgd", ClippedAsyncSGD, _full),
-            _ours("clipped-momentum", ClippedMomentum, _full),
-            _ours("clipped-ordered-momentum", ClippedOrderedMomentum, _ordered),
-            _ours("clipped-catch-up", ClippedOrderedMomentum, _full, catch_up=True),
-            _ours("catch-up-debt", CatchUpDebt, _full),
-            _ours("ordered-filled", OrderedFilled, _full),
-            _ours("clipped-ordered-filled", ClippedOrderedFilled, _full),
-            _ours("ordered-falling", FallingOrderedMomentum, _ordered),
-            _ours("ordered-adamw", OrderedAdamW, _ordered),
-            _ours("ordered-adamw-catch-up", OrderedAdamW, _full, catch_up=True),
+            Method("clipped-catch-up", ClippedCatchUp, _full, "ours"),
+            Method("even-catch-up", EvenCatchUp, _full, "ours"),
+            Method("even-momentum", EvenMomentum, _full, "ours"),
         )
     }
 )

@@ -19,7 +19,7 @@ __all__ = ["BETA", "Momentum", "OrderedMomentum"]
 BETA = UNIT._replace(advice="; beta is the weight of the new gradient: torch's momentum=0.9 is beta=0.1 here")
 
 
-class MomentumRule(AsyncOptimizer):
+class _MomentumRule(AsyncOptimizer):
     """``m = weight·g + (1-beta)·m; x -= lr·m``, with a weight that is the method's to say."""
 
     ranges: ClassVar[Mapping[str, Range]] = {**AsyncOptimizer.ranges, "beta": BETA}
@@ -31,7 +31,7 @@ class MomentumRule(AsyncOptimizer):
         accumulate_and_descend(params, grads, m, decay=1.0 - float(group["beta"]), weight=weight, lr=lr)
 
 
-class Momentum(MomentumRule):
+class Momentum(_MomentumRule):
     """Naive asynchronous momentum, Eq. (6): a late gradient is treated as if it were fresh.
 
     ``m = beta·g + (1-beta)·m; x -= lr·m``
@@ -74,7 +74,7 @@ class Momentum(MomentumRule):
         self._move(group, params, None if arrival.zero else grads, weight=float(group["beta"]))
 
 
-class OrderedMomentum(VersionIndexed, MomentumRule):
+class OrderedMomentum(VersionIndexed, _MomentumRule):
     """Algorithm 1, Eq. (8): a late gradient gets the weight it would have had if it had come in time.
 
     ``m = beta(1-beta)^d·g + (1-beta)·m; x -= lr·m``

@@ -48,7 +48,6 @@ class Received:
     g: Tensor
     g_prev: Tensor
     options: dict[str, Any]
-    zero: bool = False
 
     @property
     def delay(self) -> int:
@@ -79,7 +78,7 @@ class Twin:
         t = len(self.arrivals) + 1
         g = torch.zeros_like(self.iterates[0]) if zero else g.detach().double()
         g_prev = g if previous is None or zero or t == delay + 1 else previous.detach().double()
-        self.arrivals.append(Received(t, t - delay, g, g_prev, dict(self.options), zero))
+        self.arrivals.append(Received(t, t - delay, g, g_prev, dict(self.options)))
         self.iterates.append(self.next_iterate())
         return self.iterates[-1]
 
@@ -246,7 +245,7 @@ TWINS: dict[str, type[Twin]] = {
     "ordered-mu2": OrderedMu2Twin,
     "ordered-mu2-anytime": AnytimeTwin,
 }
-"""The twin of every method in `latecomer.optim.METHODS` that is not experimental."""
+"""The twin of every method in `latecomer.optim.METHODS` that does not clip."""
 
 
 # ---- oracles without delay, as they stand in the paper: each calls grad(x, t) for the gradient of sample t at x -----

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
 from ..bench.tables import Part
-from ..research import FINALISTS, METRICS
+from ..research import CANDIDATES, METRICS
 from .research import NAMES
 
 __all__ = ["hard_parts", "number", "pareto_parts", "real_parts", "share"]
 
-QUADRATICS = {"near": "near", "far": "far", "loud": "loud", "heavy-tailed": "heavy-tailed"}
+QUADRATICS = ("near", "far", "loud", "heavy-tailed")
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -49,7 +49,7 @@ def _share(row: Mapping[str, Any], end: str = "") -> str:
 
 
 def pareto_parts(table: pl.DataFrame) -> list[Part]:
-    """Return the tables of what `latecomer.research.board` returned: the finalists, then the screening.
+    """Return the tables of what `latecomer.research.board` returned: stability, ends, fairness.
 
     Examples:
         >>> row = {"candidate": ["momentum"], "stable_text": [0.5], "seeds_text": [1], "say_far": [1.0]}
@@ -57,45 +57,30 @@ def pareto_parts(table: pl.DataFrame) -> list[Part]:
         '| momentum | 0.50, 1 seed |'
     """
     known = {row["candidate"]: row for row in table.iter_rows(named=True)}
-    few = [known[name] for name in FINALISTS if name in known]
-    problems = [name for name in METRICS if name != "screening" and f"stable_{name}" in table.columns]
+    few = [known[name] for name in CANDIDATES if name in known]
+    problems = [name for name in METRICS if f"stable_{name}" in table.columns]
     names = [NAMES[name] for name in problems]
-    fair = ["say, far", *(f"excess, {name}" for name in QUADRATICS.values()), "theorem"]
+    fair = ["say, far", *(f"excess, {name}" for name in QUADRATICS), "theorem"]
     return [
         Part(
             ["candidate", *names],
             [[row["candidate"], *(_share(row, f"_{name}") for name in problems)] for row in few],
-            "Finalists: stability",
+            "Stability",
             "Share of the learning rates that end within 5 % of the best, with its 95 % interval over seeds.",
         ),
         Part(
             ["candidate", *names],
             [[row["candidate"], *(_best(row, name) for name in problems)] for row in few],
-            "Finalists: at their best learning rate",
+            "At their best learning rate",
             "Mean F1 / F1 of slow classes; on text the loss / the loss on the longest windows, less is better.",
         ),
         Part(
             ["candidate", *fair, "seeds"],
-            [[row["candidate"], *_fair(row, ""), number(row.get("seeds_far"), 0)] for row in few],
-            "Finalists: fairness",
+            [[row["candidate"], *_fair(row), number(row.get("seeds_far"), 0)] for row in few],
+            "Fairness",
             "Influence of slow over fast samples; excess losses; counter-example, measured over the bound.",
         ),
-        Part(
-            ["candidate", "digits", "F1 / slow F1", *fair],
-            [
-                [row["candidate"], number(row["stable_screening"]), _best(row, "screening"), *_fair(row, "_0")]
-                for row in _screened(table)
-            ],
-            "Screening: all candidates, one seed",
-            "A share of one seed is a lead, not a result.",
-        ),
     ]
-
-
-def _screened(table: pl.DataFrame) -> Iterable[Mapping[str, Any]]:
-    if "stable_screening" not in table.columns:
-        table = table.with_columns(stable_screening=pl.lit(None, pl.Float64))
-    return table.sort("stable_screening", descending=True, nulls_last=True, maintain_order=True).iter_rows(named=True)
 
 
 def _best(row: Mapping[str, Any], problem: str) -> str:
@@ -103,9 +88,9 @@ def _best(row: Mapping[str, Any], problem: str) -> str:
     return "" if best is None else f"{number(best)} / {number(slow)} at {lr:.3g}"
 
 
-def _fair(row: Mapping[str, Any], end: str) -> list[str]:
-    excess = (row.get(f"excess_{name}{end}") for name in QUADRATICS)
-    return [number(row.get(f"say_far{end}")), *(number(value) for value in excess), number(row.get(f"theorem{end}"))]
+def _fair(row: Mapping[str, Any]) -> list[str]:
+    excess = (row.get(f"excess_{name}") for name in QUADRATICS)
+    return [number(row.get("say_far")), *(number(value) for value in excess), number(row.get("theorem"))]
 
 
 def hard_parts(table: pl.DataFrame) -> list[Part]:
@@ -113,11 +98,11 @@ def hard_parts(table: pl.DataFrame) -> list[Part]:
 
     Examples:
         >>> row = {"setting": "M = 3", "candidate": "momentum", "stable": 0.5, "low": None, "high": None, "seeds": 1}
-        >>> row |= {"f1": 0.9, "f1_slow": 0.8, "worst": 0.7, "excess": 0.0123, "say": 1.0}
+        >>> row |= {"best": 0.9, "slow": 0.8, "worst": 0.7, "excess": 0.0123, "say": 1.0}
         >>> [part.lines()[-1] for part in hard_parts(pl.DataFrame([row]))]
         ['| M = 3 | 0.50, 1 seed |', '| M = 3 | 0.90 / 0.80 / 0.70 |', '| M = 3 | 0.012 (1.00) |']
     """
-    who = [name for name in FINALISTS if name in set(table["candidate"])]
+    who = [name for name in CANDIDATES if name in set(table["candidate"])]
     cells = {(row["setting"], row["candidate"]): row for row in table.iter_rows(named=True)}
 
     def part(title: str, words: str, cell: Callable[[Mapping[str, Any]], str]) -> Part:
@@ -130,9 +115,9 @@ def hard_parts(table: pl.DataFrame) -> list[Part]:
     return [
         part("Stability", "Share of the learning rates that end within 5 % of the best in this setting.", _share),
         part(
-            "F1",
-            "Mean F1 / F1 of the slow class / F1 of the worst seed, at the candidate's best learning rate.",
-            lambda row: " / ".join(number(row[name]) for name in ("f1", "f1_slow", "worst")),
+            "At their best learning rate",
+            "Mean F1 / F1 of the slow class / F1 of the worst seed; on text losses, where less is better.",
+            lambda row: " / ".join(number(row[name]) for name in ("best", "slow", "worst")),
         ),
         part(
             "Fairness",

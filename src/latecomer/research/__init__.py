@@ -1,19 +1,17 @@
 """The search for a method that is both stable and fair: candidates, measures, sweeps, the front."""
 
 from .board import board, front_of, over_rates
-from .candidates import CANDIDATES, CONTROLS, FINALISTS, Candidate
-from .fairness import PROBLEMS, Fairness, counter_example_ratio, measure
+from .candidates import CANDIDATES, Candidate
+from .fairness import PROBLEMS, Fairness, measure
 from .hard import HARD, Setting, hard_plan, hard_table
-from .measured import Watch, applied_influence, run_measured, slow_over_fast
+from .measured import Watch, run_measured, slow_over_fast
 from .pareto import Score, front
-from .plans import METRICS, SIZES, Metric, Size, finalists, plan, size_of
+from .plans import METRICS, SIZES, Metric, Size, plan, size_of
 from .real import Sleepy, real
 from .stability import Stability, candidate, stability
 
 __all__ = [
     "CANDIDATES",
-    "CONTROLS",
-    "FINALISTS",
     "HARD",
     "METRICS",
     "PROBLEMS",
@@ -27,11 +25,8 @@ __all__ = [
     "Sleepy",
     "Stability",
     "Watch",
-    "applied_influence",
     "board",
     "candidate",
-    "counter_example_ratio",
-    "finalists",
     "front",
     "front_of",
     "hard_plan",

@@ -16,12 +16,21 @@ from .pareto import Score, front
 from .plans import METRICS, Metric, Size, counter_example_sweep, fairness_sweeps, stability_sweeps
 from .stability import Stability, stability
 
-__all__ = ["board", "ends", "found_rows", "front_of", "mean_or_inf", "over_rates", "same_seeds", "whole_seeds"]
+__all__ = [
+    "board",
+    "ended",
+    "ends",
+    "found_rows",
+    "front_of",
+    "mean_or_inf",
+    "over_rates",
+    "same_seeds",
+    "shares_of",
+    "whole_seeds",
+]
 
 WITHIN = 0.05
 """A run is good if it ends within this share of the best."""
-FIRST = "_0"
-"""Ends the name of what is of the screening's one seed."""
 
 
 def found_rows(sweep: Sweep, store: Store) -> list[dict[str, Any]]:
@@ -84,26 +93,24 @@ def same_seeds(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if row["seed"] in shared]
 
 
-def _fairness(size: Size, store: Store, who: Sequence[Candidate], screening: bool) -> dict[str, dict[str, float]]:
+def _fairness(size: Size, store: Store, who: Sequence[Candidate]) -> dict[str, dict[str, float]]:
     """Return the columns of fairness by candidate."""
     table: dict[str, dict[str, float]] = {each.name: {} for each in who}
-    end = FIRST if screening else ""
-    for name, sweep in fairness_sweeps(size, who, screening=screening).items():
+    for name, sweep in fairness_sweeps(size, who).items():
         rows = same_seeds(found_rows(sweep, store))
         for each in who:
             own = _of(rows, each.name)
             says = [row["slow_over_fast"] for row in own if row.get("slow_over_fast") is not None]
             table[each.name] |= {
-                f"excess_{name}{end}": mean_or_inf(row.get("excess") for row in own),
-                f"say_{name}{end}": sum(says) / len(says) if says else math.nan,
+                f"excess_{name}": mean_or_inf(row.get("excess") for row in own),
+                f"say_{name}": sum(says) / len(says) if says else math.nan,
+                f"seeds_{name}": len(own),
             }
-            if not screening:
-                table[each.name][f"seeds_{name}"] = len(own)
     bound = CounterExample(size.workers).promised.bound
-    rows = same_seeds(found_rows(counter_example_sweep(size, who, screening=screening), store))
+    rows = same_seeds(found_rows(counter_example_sweep(size, who), store))
     for each in who:
         squares = [row.get("squared_gradient_mean") for row in _of(rows, each.name)]
-        table[each.name][f"theorem{end}"] = mean_or_inf(squares) / bound
+        table[each.name]["theorem"] = mean_or_inf(squares) / bound
     return table
 
 
@@ -131,52 +138,54 @@ def ends(rows: Sequence[dict[str, Any]], found: Stability, metric: Metric) -> di
     }
 
 
-def board(size: Size, store: Store, who: Sequence[Candidate], few: Sequence[Candidate]) -> pl.DataFrame:
+def board(size: Size, store: Store, who: Sequence[Candidate]) -> pl.DataFrame:
     """Return one row a candidate, of the runs that are there; a seed counts once all its learning rates are there.
 
-    ``<problem>`` is ``screening`` (digits, one seed of everybody) or a problem that the few ran on. There,
     ``stable_<problem>`` is the share of runs that ended within 5 % of the best mean that any candidate has at any
     learning rate, with its 95 % interval over seeds from ``low_<problem>`` to ``high_<problem>``, and
     ``runs_<problem>`` and ``seeds_<problem>`` count what it is of. At the candidate's best learning rate
     ``lr_<problem>``, ``best_<problem>`` is the mean F1 (on text the loss), ``slow_<problem>`` that of slow samples (on
     text of the longest windows), and ``say_<problem>`` the influence of slow over fast samples.
 
-    For every quadratic there are ``excess_<quadratic>`` and ``say_<quadratic>``, and ``theorem`` is the
-    counter-example's mean squared gradient over the theorem's bound: means of the few over the seeds that all of them
-    have. The same names with ``_0`` at their end are of the screening's one seed, for everybody.
+    For every quadratic there are ``excess_<quadratic>``, ``say_<quadratic>`` and ``seeds_<quadratic>``, and ``theorem``
+    is the counter-example's mean squared gradient over the theorem's bound: means over the seeds that all have.
 
     Args:
         size: Which runs.
         store: Where they are.
         who: The candidates.
-        few: Those that ran on all seeds and on the larger problems too.
 
     Examples:
         >>> from pathlib import Path
         >>> from .plans import size_of
-        >>> few = [CANDIDATES["momentum"]]
-        >>> board(size_of("quick"), Store(Path("nowhere")), few, few)["excess_far"].to_list()
+        >>> board(size_of("quick"), Store(Path("nowhere")), [CANDIDATES["momentum"]])["excess_far"].to_list()
         [nan]
     """
     table: dict[str, dict[str, Any]] = {each.name: {"candidate": each.name, "method": each.method} for each in who}
-    for several, screening in ((who, True), (few, False)):
-        for name, columns in _fairness(size, store, several, screening).items():
-            table[name] |= columns
-    for problem, sweep in stability_sweeps(size, who, few).items():
+    for name, columns in _fairness(size, store, who).items():
+        table[name] |= columns
+    for problem, sweep in stability_sweeps(size, who).items():
         rows, metric = whole_seeds(found_rows(sweep, store), len(size.rates)), METRICS[problem]
-        for name, found in _shares(rows, metric).items():
+        for name, found in shares_of(rows, metric).items():
             table[name] |= {f"{key}_{problem}": value for key, value in ends(_of(rows, name), found, metric).items()}
     return pl.DataFrame(list(table.values()), infer_schema_length=None)
 
 
-def _shares(rows: Sequence[dict[str, Any]], metric: Metric) -> dict[str, Stability]:
+def shares_of(rows: Sequence[dict[str, Any]], metric: Metric) -> dict[str, Stability]:
+    """Return the stability of every candidate that has rows.
+
+    Examples:
+        >>> rows = [{"candidate": "a", "lr": lr, "seed": 0, "f1": f1} for lr, f1 in ((0.1, 0.9), (1.0, 0.2))]
+        >>> shares_of(rows, Metric())["a"].share, shares_of([], Metric())
+        (0.5, {})
+    """
     if not rows:
         return {}
     return stability(rows, metric=metric.name, least=metric.least, within=WITHIN, named="candidate")
 
 
-def over_rates(size: Size, store: Store, few: Sequence[Candidate]) -> pl.DataFrame:
-    """Return how the few ended by learning rate: one row a problem, candidate and learning rate, the mean over seeds.
+def over_rates(size: Size, store: Store, who: Sequence[Candidate]) -> pl.DataFrame:
+    """Return how candidates ended: one row a problem, candidate and learning rate, the mean over seeds.
 
     A run that diverged has an F1 of 0; on text its loss, like any worse one, is that of guessing bytes. A seed counts
     once all its learning rates are there. Columns: ``problem``, ``candidate``, ``lr``, ``value``, ``seeds``.
@@ -188,13 +197,11 @@ def over_rates(size: Size, store: Store, few: Sequence[Candidate]) -> pl.DataFra
         0
     """
     table = []
-    for problem, sweep in stability_sweeps(size, few, few).items():
-        if problem == "screening":
-            continue
+    for problem, sweep in stability_sweeps(size, who).items():
         metric, grouped = METRICS[problem], dict[tuple[str, float], list[float]]()
         for row in whole_seeds(found_rows(sweep, store), len(size.rates)):
-            grouped.setdefault((row["candidate"], row["lr"]), []).append(_ended(row, metric))
-        for each in few:
+            grouped.setdefault((row["candidate"], row["lr"]), []).append(ended(row, metric))
+        for each in who:
             own = sorted((lr, values) for (name, lr), values in grouped.items() if name == each.name)
             table += [(problem, each.name, lr, sum(values) / len(values), len(values)) for lr, values in own]
     columns = {"problem": pl.String, "candidate": pl.String, "lr": pl.Float64, "value": pl.Float64, "seeds": pl.Int64}
@@ -205,7 +212,13 @@ GUESSING = math.log(256)
 """Loss of guessing bytes."""
 
 
-def _ended(row: Mapping[str, Any], metric: Metric) -> float:
+def ended(row: Mapping[str, Any], metric: Metric) -> float:
+    """Return how a run ended, with a number for one that diverged: an F1 of 0, or the loss of guessing bytes.
+
+    Examples:
+        >>> ended({"f1": 0.9}, Metric()), ended({"f1": 0.9, "diverged_at": 7}, Metric())
+        (0.9, 0.0)
+    """
     value = None if row.get("diverged_at") is not None else row.get(metric.name)
     if metric.least:
         return GUESSING if value is None else min(GUESSING, float(value))

@@ -11,11 +11,10 @@ from typing import Any
 from ..delays import DataDependent
 from ..problems import TwoCentres
 from ..simulation import simulate
-from ..theory import CounterExample
 from ..trace import Trace
 from .measured import Watch
 
-__all__ = ["PROBLEMS", "Fairness", "counter_example_ratio", "measure"]
+__all__ = ["PROBLEMS", "Fairness", "measure"]
 
 PROBLEMS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -96,20 +95,3 @@ def measure(
         declared=seen["declared"],
         clipped=(seen["clipped_fast"], seen["clipped_slow"]),
     )
-
-
-def counter_example_ratio(method: str, *, workers: int = 51, seed: int = 0, **options: Any) -> float:
-    """Return the mean squared gradient on the counter-example to Theorem 1 over the theorem's bound.
-
-    Args:
-        method: A name in `latecomer.optim.METHODS`.
-        workers: M; the run has ``64·(M-1)²/5`` arrivals.
-        seed: Draws the schedule and the samples.
-        **options: More hyper-parameters of the method; beta and lr are the theorem's.
-
-    Examples:
-        >>> counter_example_ratio("ordered-momentum", workers=11) > counter_example_ratio("catch-up", workers=11)
-        True
-    """
-    example = CounterExample(workers)
-    return example.measure(method, seed=seed, **options) / example.promised.bound

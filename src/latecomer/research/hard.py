@@ -1,18 +1,17 @@
-"""Harder settings for the finalists: seeds never looked at, other slow classes, other workers, other delays."""
+"""Harder settings: other seeds, another slow class, other numbers of workers, other delays."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import polars as pl
 
 from ..experiments import Store, Sweep
-from .board import WITHIN, ends, found_rows, mean_or_inf, same_seeds, whole_seeds
-from .candidates import FINALISTS, Candidate
-from .plans import HELD_OUT, METRICS, PAPERS_DELAYS, Size, finalists
-from .stability import stability
+from .board import ended, ends, found_rows, mean_or_inf, same_seeds, shares_of, whole_seeds
+from .candidates import CANDIDATES, Candidate
+from .plans import HELD_OUT, METRICS, PAPERS_DELAYS, Size, stability_sweeps
 
 __all__ = ["HARD", "Setting", "hard_plan", "hard_table"]
 
@@ -30,6 +29,7 @@ class Setting:
         delay_options: Its arguments.
         digits: More arguments of digits.
         all_rates: Whether all learning rates of the size are run instead of four.
+        problem: ``"digits"``, with the quadratic beside it, or ``"text"``, which has its own delays.
 
     Examples:
         >>> HARD[0].name
@@ -41,6 +41,7 @@ class Setting:
     delay_options: Mapping[str, Any] = field(default_factory=lambda: dict(PAPERS_DELAYS))
     digits: Mapping[str, Any] = field(default_factory=dict)
     all_rates: bool = False
+    problem: str = "digits"
 
     @property
     def slow_share(self) -> float:
@@ -63,12 +64,15 @@ HARD: tuple[Setting, ...] = (
     Setting("slow jobs last 100", "sample-cost", {"workers": 7, "cost": [1.0, 100.0], "slow_share": 0.1}),
     Setting("slow share 0.3", delay_options={**PAPERS_DELAYS, "slow_share": 0.3}),
     Setting("no delay", "constant", {"workers": 1, "slow_share": 0.1}),
+    Setting("text, fresh seeds", all_rates=True, problem="text"),
 )
-"""All of them on seeds that nothing was chosen on."""
+"""All of them on other seeds than the plane."""
 
 
-def hard_plan(size: Size) -> dict[str, tuple[Sweep, Sweep]]:
-    """Return two sweeps a setting: digits over learning rates, and the quadratic with its centres 10 apart.
+def hard_plan(size: Size) -> dict[str, tuple[Sweep, Sweep | None]]:
+    """Return the sweeps of every setting: over learning rates, and on the quadratic with its centres 10 apart.
+
+    Text has no quadratic, and a size without text not even its setting.
 
     Examples:
         >>> from .plans import size_of
@@ -76,8 +80,14 @@ def hard_plan(size: Size) -> dict[str, tuple[Sweep, Sweep]]:
         >>> digits.delay_options["workers"], len(far.runs())
         (3, 7)
     """
-    who = finalists()
-    return {setting.name: (_digits(setting, size, who), _far(setting, size, who)) for setting in HARD}
+    who, plan = list(CANDIDATES.values()), dict[str, tuple[Sweep, Sweep | None]]()
+    for setting in HARD:
+        if setting.problem == "digits":
+            plan[setting.name] = _digits(setting, size, who), _far(setting, size, who)
+        elif setting.problem in (known := stability_sweeps(size, who)):
+            name, seeds = f"hard-{setting.name}-{size.name}", HELD_OUT[: size.seeds]
+            plan[setting.name] = replace(known[setting.problem], name=name, seeds=seeds), None
+    return plan
 
 
 def _digits(setting: Setting, size: Size, who: Sequence[Candidate]) -> Sweep:
@@ -113,8 +123,9 @@ def hard_table(size: Size, store: Store) -> pl.DataFrame:
     """Return one row a setting and candidate, of the runs that are there.
 
     ``stable`` is the share of runs within 5 % of the best mean in this setting, with its 95 % interval over seeds from
-    ``low`` to ``high``; ``f1`` and ``f1_slow`` are those at the candidate's own best learning rate, ``worst`` is the
-    lowest F1 of a seed there; ``excess`` and ``say`` (influence of slow over fast samples) are those on the quadratic.
+    ``low`` to ``high``; ``best`` and ``slow`` are F1 and that of the slow class at the candidate's own best learning
+    rate ``lr`` (on text the loss, and that on the longest windows), ``worst`` is that of the worst seed there;
+    ``excess`` and ``say`` (influence of slow over fast samples) are those on the quadratic.
 
     Examples:
         >>> from pathlib import Path
@@ -122,25 +133,27 @@ def hard_table(size: Size, store: Store) -> pl.DataFrame:
         >>> hard_table(size_of("quick"), Store(Path("nowhere"))).height
         0
     """
-    table, plan = [], hard_plan(size)
+    table: list[dict[str, Any]] = []
     for setting in HARD:
-        digits, far = plan[setting.name]
-        rows = whole_seeds(found_rows(digits, store), len(setting.rates(size)))
-        fair = same_seeds(found_rows(far, store))
-        shares = stability(rows, within=WITHIN, named="candidate") if rows else {}
-        for name in (name for name in FINALISTS if name in shares):
+        trained, far = hard_plan(size).get(setting.name, (None, None))
+        if trained is None:
+            continue
+        metric, rates = METRICS[setting.problem], len(setting.rates(size))
+        rows = whole_seeds(found_rows(trained, store), rates)
+        fair = [] if far is None else same_seeds(found_rows(far, store))
+        shares = shares_of(rows, metric)
+        for name in (name for name in CANDIDATES if name in shares):
             mine = [row for row in rows if row["candidate"] == name]
-            found = ends(mine, shares[name], METRICS["digits"])
+            found = ends(mine, shares[name], metric)
+            at_best = [ended(row, metric) for row in mine if row["lr"] == found["lr"]]
             own = [row for row in fair if row["candidate"] == name]
             says = [row["slow_over_fast"] for row in own if row["slow_over_fast"] is not None]
             table.append(
                 {
                     "setting": setting.name,
                     "candidate": name,
-                    **{key: found[key] for key in ("stable", "low", "high", "runs", "seeds", "lr")},
-                    "f1": found["best"],
-                    "worst": min(0.0 if row["f1"] is None else row["f1"] for row in mine if row["lr"] == found["lr"]),
-                    "f1_slow": found["slow"],
+                    **{key: found[key] for key in ("stable", "low", "high", "runs", "seeds", "lr", "best", "slow")},
+                    "worst": max(at_best) if metric.least else min(at_best),
                     "excess": mean_or_inf(row["excess"] for row in own) if own else None,
                     "say": sum(says) / len(says) if says else None,
                 }

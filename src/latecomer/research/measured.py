@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ..experiments import Done, RunSpec, Store
 from ..experiments.sweep import problem_of
@@ -18,38 +18,7 @@ from ..server import Server
 from ..simulation import Run, simulate
 from ..theory import influence
 
-__all__ = ["Watch", "applied_influence", "run_measured", "slow_over_fast"]
-
-
-def applied_influence(weight: ArrayLike, scale: ArrayLike, feedback: float = 0.0) -> NDArray[np.float64]:
-    """Return the lifetime weight of every arrival after clipping.
-
-    An arrival of declared weight w that was clipped by the factor f has ``f·w`` at once. With feedback the rest is
-    carried: a unit carried past arrival t is worth ``V_{t-1} = feedback·(f_t·w_t + (1-f_t)·V_t)``, since it comes back
-    with arrival t, of which ``1-f_t`` is carried on. So the influence is ``f_t·w_t + (1-f_t)·V_t``, and ``V_T = 0``:
-    what is still carried at the end has had no say. Exact for one scale; with a scale per tensor the factors are means.
-
-    Args:
-        weight: Declared influence of every arrival, by `latecomer.theory.influence`.
-        scale: The optimizer's ``last_scale`` after every arrival; arrivals that weigh nothing have 0.
-        feedback: The share of what was cut off that is kept.
-
-    Examples:
-        >>> applied_influence([1.0, 1.0, 1.0], [0.5, 1.0, 1.0]).tolist()
-        [0.5, 1.0, 1.0]
-        >>> applied_influence([1.0, 1.0, 1.0], [0.25, 0.5, 1.0], feedback=1.0).tolist()
-        [1.0, 1.0, 1.0]
-    """
-    w, f = np.asarray(weight, dtype=np.float64), np.asarray(scale, dtype=np.float64)
-    if w.shape != f.shape or w.ndim != 1:
-        raise ValueError(f"Got {w.shape} weights and {f.shape} scales (expected one of each an arrival)")
-    result, carried = np.zeros_like(w), 0.0
-    for t in range(len(w) - 1, -1, -1):
-        if f[t] == 0.0:  # not looked at: what is carried stays where it is
-            continue
-        result[t] = f[t] * w[t] + (1.0 - f[t]) * carried
-        carried = feedback * result[t]
-    return result
+__all__ = ["Watch", "run_measured", "slow_over_fast"]
 
 
 def slow_over_fast(group: ArrayLike, weight: ArrayLike) -> float:
@@ -117,7 +86,7 @@ class Watch:
             group = run.trace.group
             declared = influence(run.trace, run.method, run.options)
             scale = np.array(self.scales)
-            weight = applied_influence(declared, scale, float(run.options.get("feedback", 0.0)))
+            weight = declared * scale
             # The first arrivals of each worker are of version 1 and may count as zero: group means leave them out.
             counted = declared > 0
             seen["slow_over_fast"] = slow_over_fast(group[counted], weight[counted])

@@ -1,19 +1,18 @@
-"""The sweeps behind the front, in three sizes: all candidates on what is cheap, the finalists on all of it.
+"""The sweeps behind the front, in three sizes.
 
-The screening is of one seed: the quadratics and the counter-example for fairness, digits for stability. The finalists
-run on all seeds there, and on MNIST, text and CIFAR-10.
+The quadratics and the counter-example are for fairness, digits, MNIST, text and CIFAR-10 for stability.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..experiments import Grid, Sweep
 from ..experiments.presets import PAPER_RATES
 from ..theory import CounterExample
-from .candidates import CANDIDATES, FINALISTS, Candidate
+from .candidates import CANDIDATES, Candidate
 from .fairness import PROBLEMS
 
 __all__ = [
@@ -23,7 +22,6 @@ __all__ = [
     "Size",
     "counter_example_sweep",
     "fairness_sweeps",
-    "finalists",
     "plan",
     "size_of",
     "stability_sweeps",
@@ -68,13 +66,12 @@ class Metric:
 
 
 METRICS: Mapping[str, Metric] = {
-    "screening": Metric(),
     "digits": Metric(),
     "mnist": Metric(),
     "text": Metric("loss", f"loss_{TEXT['lengths'][-1]}", least=True),
     "cifar10": Metric(),
 }
-"""By the name of the sweep over learning rates; the screening is on digits."""
+"""By problem."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +81,8 @@ class Size:
     Args:
         name: ``"quick"``, ``"standard"`` or ``"full"``.
         rates: Learning rates of the stability runs.
-        seeds: How many seeds of the finalists' stability runs; the screening has one.
-        fair_seeds: How many seeds of the finalists' fairness runs; the screening has one.
+        seeds: How many seeds of the stability runs.
+        fair_seeds: How many seeds of the fairness runs.
         fair_steps: Updates on the quadratics; the learning rate there is 60 over them.
         workers: M of the counter-example.
         digits: Network and updates.
@@ -133,48 +130,30 @@ def size_of(name: str) -> Size:
     return SIZES[name]
 
 
-def _grids(who: Iterable[Candidate], rates: Sequence[float], steps: int) -> tuple[Grid, ...]:
-    return tuple(each.grid(_own(each, rates, steps)) for each in who)
+def _grids(who: Iterable[Candidate], rates: Sequence[float]) -> tuple[Grid, ...]:
+    return tuple(each.grid(rates) for each in who)
 
 
-def _own(candidate: Candidate, rates: Sequence[float], steps: int) -> list[float]:
-    """Algorithm 2's step is ``lr·t``: rates that have the same mean over the run."""
-    scale = 2.0 / steps if candidate.method == "ordered-mu2-anytime" else 1.0
-    return [rate * scale for rate in rates]
-
-
-def finalists() -> list[Candidate]:
-    """Return the candidates named in `FINALISTS`.
-
-    Examples:
-        >>> finalists()[0].name
-        'momentum'
-    """
-    return [CANDIDATES[name] for name in FINALISTS]
-
-
-def fairness_sweeps(size: Size, who: Iterable[Candidate], *, screening: bool = False) -> dict[str, Sweep]:
+def fairness_sweeps(size: Size, who: Iterable[Candidate]) -> dict[str, Sweep]:
     """Return the runs on the two-centre quadratics by problem.
 
     Args:
         size: How much.
         who: The candidates.
-        screening: One seed only.
 
     Examples:
-        >>> from .candidates import CONTROLS
-        >>> {name: len(sweep.seeds) for name, sweep in fairness_sweeps(size_of("standard"), CONTROLS).items()}
+        >>> {name: len(sweep.seeds) for name, sweep in fairness_sweeps(size_of("standard"), []).items()}
         {'near': 3, 'far': 3, 'loud': 3, 'heavy-tailed': 3}
     """
-    who, rate = list(who), 60.0 / size.fair_steps
+    grids = _grids(who, [60.0 / size.fair_steps])
     return {
         name: Sweep(
-            _named(name, size, screening),
+            f"research-{name}-{size.name}",
             "two-centres",
             "data-dependent",
             steps=size.fair_steps,
-            seeds=CHOOSING[: 1 if screening else size.fair_seeds],
-            grids=_grids(who, [rate], size.fair_steps),
+            seeds=CHOOSING[: size.fair_seeds],
+            grids=grids,
             evaluate_every=size.fair_steps,
             problem_options=dict(options),
             delay_options=PAPERS_DELAYS,
@@ -183,59 +162,46 @@ def fairness_sweeps(size: Size, who: Iterable[Candidate], *, screening: bool = F
     }
 
 
-def _named(problem: str, size: Size, screening: bool) -> str:
-    return f"research-{problem}-{'screening-' if screening else ''}{size.name}"
-
-
-def counter_example_sweep(size: Size, who: Iterable[Candidate], *, screening: bool = False) -> Sweep:
+def counter_example_sweep(size: Size, who: Iterable[Candidate]) -> Sweep:
     """Return the runs on the counter-example to Theorem 1, with the theorem's lr and beta.
 
     Args:
         size: How much.
         who: The candidates.
-        screening: One seed only.
 
     Examples:
-        >>> from .candidates import CONTROLS
-        >>> counter_example_sweep(size_of("quick"), CONTROLS).steps
+        >>> counter_example_sweep(size_of("quick"), []).steps
         1280
     """
     example = CounterExample(size.workers)
     problem, promised = example.problem, example.promised
-    grids = []
-    for each in who:
-        beta = {"beta": promised.beta} if "beta" in each.options else {}
-        grids.append(each.grid(_own(each, [promised.lr], example.steps), **beta))
     options: dict[str, Any] = {"dimensions": 1, "curvature": [1.0, 1.0], "noise": 0.0, "start": problem.start}
     return Sweep(
-        _named("counter-example", size, screening),
+        f"research-counter-example-{size.name}",
         "quadratic",
         "sample-cost",
         steps=example.steps,
-        seeds=CHOOSING[: 1 if screening else size.fair_seeds],
-        grids=tuple(grids),
+        seeds=CHOOSING[: size.fair_seeds],
+        grids=tuple(each.grid([promised.lr], beta=promised.beta) for each in who),
         evaluate_every=example.steps,
         problem_options={**options, "centres": list(problem.centres), "shares": list(problem.shares)},
         delay_options={"workers": size.workers, "cost": [1.0, 100.0], "slow_share": 0.1},
     )
 
 
-def stability_sweeps(size: Size, who: Iterable[Candidate], few: Iterable[Candidate]) -> dict[str, Sweep]:
-    """Return the runs over learning rates: the screening on digits, one seed of everybody, then a few by problem.
+def stability_sweeps(size: Size, who: Iterable[Candidate]) -> dict[str, Sweep]:
+    """Return the runs over learning rates by problem.
 
     Args:
         size: How much.
-        who: Everybody.
-        few: Those that run on all seeds, and on the larger problems.
+        who: The candidates.
 
     Examples:
-        >>> from .candidates import CONTROLS
-        >>> sweeps = stability_sweeps(size_of("standard"), CONTROLS, CONTROLS[:1])
-        >>> {name: len(sweep.seeds) for name, sweep in sweeps.items()}
-        {'screening': 1, 'digits': 5, 'mnist': 5, 'text': 5, 'cifar10': 5}
+        >>> {name: len(sweep.seeds) for name, sweep in stability_sweeps(size_of("standard"), []).items()}
+        {'digits': 5, 'mnist': 5, 'text': 5, 'cifar10': 5}
     """
     network, steps = size.digits
-    few, seeds = list(few), CHOOSING[: size.seeds]
+    grids = _grids(who, size.rates)
 
     def sweep(problem: str, steps: int, options: Mapping[str, Any], **changed: Any) -> Sweep:
         given: dict[str, Any] = {
@@ -243,18 +209,15 @@ def stability_sweeps(size: Size, who: Iterable[Candidate], few: Iterable[Candida
             "problem": problem,
             "delays": "data-dependent",
             "steps": steps,
-            "seeds": seeds,
-            "grids": _grids(few, size.rates, steps),
+            "seeds": CHOOSING[: size.seeds],
+            "grids": grids,
             "evaluate_every": steps,  # what counts is how a run ends
             "problem_options": dict(options),
             "delay_options": PAPERS_DELAYS,
         }
         return Sweep(**{**given, **changed})
 
-    digits = sweep("digits", steps, {"network": network})
-    everybody = _grids(who, size.rates, steps)
-    screening = replace(digits, name=f"research-screening-{size.name}", seeds=seeds[:1], grids=everybody)
-    sweeps = {"screening": screening, "digits": digits}
+    sweeps = {"digits": sweep("digits", steps, {"network": network})}
     if size.mnist is not None:
         width, updates = size.mnist
         sweeps["mnist"] = sweep("mnist", updates, {"width": width, "split": "validation"})
@@ -271,12 +234,9 @@ def plan(size: str) -> list[Sweep]:
     """Return all sweeps of a size in the order they are run.
 
     Examples:
-        >>> [sweep.name for sweep in plan("quick")][-3:]
-        ['research-counter-example-quick', 'research-screening-quick', 'research-digits-quick']
+        >>> [sweep.name for sweep in plan("quick")][-2:]
+        ['research-counter-example-quick', 'research-digits-quick']
     """
-    made, everyone, few = size_of(size), list(CANDIDATES.values()), finalists()
-    fair: list[Sweep] = []
-    for who, screening in ((everyone, True), (few, False)):
-        fair += fairness_sweeps(made, who, screening=screening).values()
-        fair.append(counter_example_sweep(made, who, screening=screening))
-    return [*fair, *stability_sweeps(made, everyone, few).values()]
+    made, who = size_of(size), list(CANDIDATES.values())
+    fair = [*fairness_sweeps(made, who).values(), counter_example_sweep(made, who)]
+    return [*fair, *stability_sweeps(made, who).values()]

@@ -1,4 +1,4 @@
-"""The finalists on real processes: digits whose slow class really takes longer."""
+"""The candidates on real processes: digits whose slow class really takes longer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..engines import Engine
 from ..problems import Digits
 from ..training import fit
-from .candidates import CANDIDATES, FINALISTS
+from .candidates import CANDIDATES
 
 __all__ = ["Sleepy", "real"]
 
@@ -45,7 +45,7 @@ class Sleepy(Digits):
 
 
 def real(
-    names: Sequence[str] = FINALISTS,
+    names: Sequence[str] = tuple(CANDIDATES),
     *,
     rates: Sequence[float] = (0.03, 0.06, 0.1),
     steps: int = 1000,

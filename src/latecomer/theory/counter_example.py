@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from ..delays import SampleCost
 from ..optim.checks import whole_number
@@ -67,8 +66,7 @@ class CounterExample:
         """Return the schedule; with ``dependent=False`` the same durations have nothing to do with the samples."""
         return SampleCost(self.workers, (1.0, 100.0), 0.1, dependent=dependent).trace(self.steps, seed)
 
-    def measure(self, method: str, *, dependent: bool = True, seed: int = 0, **options: Any) -> float:
-        """Return the mean squared gradient at x_1..x_T, with the theorem's beta and lr and any other options."""
+    def measure(self, method: str, *, dependent: bool = True, seed: int = 0) -> float:
+        """Return the mean squared gradient at x_1..x_T, with the theorem's beta and lr."""
         trace = self.trace(dependent=dependent, seed=seed)
-        given = {"lr": self.promised.lr, "beta": self.promised.beta, **options}
-        return mean_squared_gradient(self.problem, method, trace, **given)
+        return mean_squared_gradient(self.problem, method, trace, lr=self.promised.lr, beta=self.promised.beta)

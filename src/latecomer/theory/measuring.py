@@ -7,7 +7,6 @@ from typing import Any
 
 from torch import Tensor
 
-from ..optim import METHODS
 from ..problems import Quadratic
 from ..server import Server
 from ..simulation import simulate
@@ -24,18 +23,16 @@ def mean_squared_gradient(
     lr: float,
     beta: float,
     look: Callable[[Tensor], None] | None = None,
-    **options: Any,
 ) -> float:
     """Run a method and return the mean squared gradient at x_1..x_T.
 
     Args:
         problem: The quadratic.
-        method: Any method; those without a momentum need no beta.
+        method: A method with a momentum, or ``"async-sgd"``, which needs no beta.
         trace: The schedule.
         lr: Learning rate.
         beta: Momentum parameter.
         look: Called with every iterate after the first.
-        **options: More hyper-parameters of the method.
 
     Examples:
         >>> import latecomer as lc
@@ -53,7 +50,6 @@ def mean_squared_gradient(
         if look is not None:
             look(x)
 
-    if "beta" in METHODS[method].optimizer.ranges:
-        options = {"beta": beta, **options}
+    options: dict[str, Any] = {} if method == "async-sgd" else {"beta": beta}
     simulate(problem, method, trace, lr=lr, evaluate_every=len(trace), watch=watch, **options)
     return total / len(trace)

@@ -1,0 +1,177 @@
+"""What the methods that clip promise beyond equality with their twins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from latecomer.optim import METHODS, Arrival
+from support import OPTIONS, any_delays, delays_of, feed, flat, make, parameters, run
+
+RULES = {"clipped-catch-up": "catch-up", "even-catch-up": "catch-up", "even-momentum": "momentum"}
+
+
+@pytest.mark.parametrize("name", RULES)
+@given(delays=any_delays())
+def test_a_clip_that_never_bites_changes_no_bit(name: str, delays: list[int]) -> None:
+    plain, clipped = parameters(), parameters()
+    options = {option: value for option, value in OPTIONS[name].items() if not option.startswith("clip")}
+    run(METHODS[RULES[name]](plain, **options), delays)
+    run(make(name, clipped, clip=1e9), delays)
+    assert torch.equal(flat(plain), flat(clipped))
+
+
+@given(norms=st.lists(st.floats(0.0, 1e6), min_size=1, max_size=30), c=st.floats(1.01, 10.0))
+def test_nothing_above_the_threshold_passes_and_what_is_below_does_so_whole(norms: list[float], c: float) -> None:
+    x = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    opt = METHODS["clipped-catch-up"]([x], lr=1.0, beta=1.0, clip=c, clip_rate=0.1)
+    for norm in norms:
+        scale, before = opt.param_groups[0]["clip_scale"], x.item()
+        feed(opt, [torch.full((1,), norm, dtype=torch.float64)])
+        expected = min(norm, c * scale) if scale else norm
+        assert before - x.item() == pytest.approx(expected, abs=1e-6, rel=1e-9)
+        assert opt.last_scale == pytest.approx(expected / norm if norm else 1.0, rel=1e-12)
+
+
+def test_a_scale_that_a_zero_gradient_found_at_zero_is_set_by_the_next_one() -> None:
+    x = torch.nn.Parameter(torch.zeros(1))
+    opt = METHODS["clipped-catch-up"]([x], lr=1.0, beta=1.0)
+    for g in (0.0, 3.0):
+        feed(opt, [torch.tensor([g])])
+    assert (x.item(), opt.param_groups[0]["clip_scale"]) == (-3.0, 3.0)
+
+
+@pytest.mark.parametrize("name", RULES)
+@given(order=st.lists(st.integers(0, 3), min_size=2, max_size=30), seed=st.integers(0, 100))
+def test_the_influence_is_the_declared_one_times_what_passed(name: str, order: list[int], seed: int) -> None:
+    """Arrival t carries a multiple of e_t: after a tail of zeros x_t over that multiple is the weight it has had."""
+    delays, tail = delays_of(order), 200
+    sizes = np.random.default_rng(seed).lognormal(sigma=1.0, size=len(delays))
+    x = torch.nn.Parameter(torch.zeros(len(delays), dtype=torch.float64))
+    opt = METHODS[name]([x], lr=1.0, beta=0.3, clip=1.5, clip_rate=0.2)
+    passed = []
+    for t, (delay, size) in enumerate(zip(delays, sizes, strict=True)):
+        g = torch.zeros_like(x)
+        g[t] = size
+        feed(opt, [g], delay=delay)
+        passed.append(opt.last_scale)
+    for _ in range(tail):
+        feed(opt, [torch.zeros_like(x)])
+    assert METHODS[name].influence(delay=7) == 1.0
+    np.testing.assert_allclose(-x.detach().numpy() / sizes, passed, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize(
+    ("option", "value", "error", "message"),
+    [
+        ("clip", 1.0, ValueError, r"Invalid clip value: 1 \(expected 1 < clip < inf\); at 1 or below"),
+        ("clip", "2", TypeError, "Invalid clip value: '2'"),
+        ("clip_rate", 0.0, ValueError, r"Invalid clip_rate value: 0 \(expected 0 < clip_rate <= 1\)"),
+    ],
+)
+def test_bad_clips(name: str, option: str, value: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        make(name, parameters(), **{option: value})
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan")])
+def test_bad_fixed_norms(value: float) -> None:
+    with pytest.raises(ValueError, match="Invalid clip_norm value"):
+        make("clipped-catch-up", parameters(), clip_norm=value)
+
+
+def test_a_gradient_that_is_not_finite_moves_no_scale() -> None:
+    for name in ("even-catch-up", "even-momentum"):
+        x = torch.nn.Parameter(torch.zeros(1))
+        opt = make(name, [x])
+        for delay, g in [(0, 1.0), (1, 1.0), (0, 2.0)]:
+            feed(opt, [torch.tensor([g])], delay=delay)
+        kept = ("clip_scale", "clip_usual", "clip_ratios", "clip_visits")
+        before = [opt.param_groups[0][key] for key in kept]
+        feed(opt, [torch.tensor([float("nan")])])
+        assert [opt.param_groups[0][key] for key in kept] == before
+
+
+# ---- the even clip --------------------------------------------------------------------------------------------------
+
+
+def shares(name: str, c: float, norms: np.ndarray, slow: np.ndarray, workers: np.ndarray) -> tuple[float, float]:
+    """Return the mean factors of fast and of slow gradients in the second half."""
+    x = torch.nn.Parameter(torch.zeros(1))
+    opt = METHODS[name]([x], lr=0.0, clip=c)
+    factors = []
+    for t, (norm, late, worker) in enumerate(zip(norms, slow, workers, strict=True), start=1):
+        x.grad = torch.tensor([float(norm)])
+        delay = min(max(0, t - 2), int((worker + 1) * (30 if late else 3)))  # of version 1 only the first counts
+        opt.step(arrival=Arrival(t=t, version=t - delay, worker=int(worker)))
+        factors.append(opt.last_scale)
+    half = len(norms) // 2
+    seen, late = np.array(factors[half:]), slow[half:]
+    return float(seen[~late].mean()), float(seen[late].mean())
+
+
+@pytest.mark.parametrize("c", [1.25, 1.5, 2.0])
+def test_late_gradients_that_are_always_larger_are_not_clipped_for_it(c: float) -> None:
+    """One scale cuts the tenth that is ten times as large; evenly, fast and slow keep the same share of theirs."""
+    rng = np.random.default_rng(0)
+    slow, workers = rng.random(6000) < 0.1, rng.integers(0, 3, size=6000)
+    norms = rng.lognormal(0.0, 0.5, size=6000) * np.where(slow, 10.0, 1.0)
+    fast_one, slow_one = shares("clipped-catch-up", c, norms, slow, workers)
+    assert slow_one < 0.4 * fast_one
+    fast, slow_late = shares("even-catch-up", c, norms, slow, workers)
+    assert slow_late == pytest.approx(fast, rel=0.1)
+    assert fast < 1.0
+
+
+def test_a_slow_worker_is_not_late() -> None:
+    """Only the wait beyond a worker's own mean counts: with constant waits there is one class, whoever is slow."""
+    x = torch.nn.Parameter(torch.zeros(1))
+    opt = METHODS["even-momentum"]([x], lr=0.0)
+    late = []
+    for t in range(1, 400):
+        x.grad = torch.ones(1)
+        worker = t % 2
+        opt.step(arrival=Arrival(t=t, version=max(1, t - 40 * worker), worker=worker))
+        late.append(sum(opt.param_groups[0]["clip_visits"][2:]))
+    assert late[-1] == late[150]  # at the start the waits still grow
+    assert opt.param_groups[0]["clip_scale"] == opt.param_groups[0]["clip_usual"] == 1.0
+
+
+@pytest.mark.parametrize("name", ["even-catch-up", "even-momentum"])
+def test_before_anything_was_late_the_rule_is_momentum_to_the_bit(name: str) -> None:
+    first, second = parameters(), parameters()
+    plain, even = make("momentum", first), make(name, second)
+    for size in np.random.default_rng(1).lognormal(0.0, 2.0, size=50):
+        for params, opt in ((first, plain), (second, even)):
+            for p in params:
+                p.grad = torch.full_like(p, float(size))
+            opt.step()
+        assert even.last_scale == 1.0
+    assert torch.equal(flat(first), flat(second))
+    for delay in (1, 0):  # from the first late arrival on it clips, also what is in time
+        for p in second:
+            p.grad = torch.full_like(p, 1e6)
+        even.step(delay=delay)
+        assert even.last_scale < 0.1
+
+
+@given(sizes=st.lists(st.floats(1e-3, 1e3), min_size=2, max_size=40), seed=st.integers(0, 100))
+def test_one_gradient_raises_the_threshold_by_a_bounded_factor(sizes: list[float], seed: int) -> None:
+    """The steps that the page states: 1 + rate·(c-1) a gradient for the scale, and 3 % or 3/2 of a young ratio."""
+    rng, x = np.random.default_rng(seed), torch.nn.Parameter(torch.zeros(1))
+    opt = METHODS["even-catch-up"]([x], lr=0.0, clip=1.5, clip_rate=0.01)
+    for t, size in enumerate(sizes, start=1):
+        group = opt.param_groups[0]
+        scale, ratios, visits = group["clip_scale"], group["clip_ratios"], group["clip_visits"]
+        x.grad = torch.tensor([size])
+        opt.step(arrival=Arrival(t=t, version=t - int(rng.integers(0, max(1, t - 1))), worker=int(rng.integers(2))))
+        if scale:
+            assert group["clip_scale"] <= scale * (1 + 0.01 * 0.5) * (1 + 1e-12)
+        for before, after, count in zip(ratios, group["clip_ratios"], visits, strict=False):
+            assert after <= before * (1 + 3 * max(0.01, 1 / (count + 2))) * (1 + 1e-12)
