@@ -27,6 +27,7 @@ TRAFFIC = {
     "momentum": ("x g m", "x m"),
     "ordered-momentum": ("x g m", "x m"),
     "catch-up": ("x g m", "x m"),
+    "catch-up-adamw": ("x g m v", "x m v"),
     "clipped-catch-up": ("g x g m", "x m"),
     "even-catch-up": ("g x g m", "x m"),
     "even-momentum": ("g x g m", "x m"),

@@ -31,6 +31,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "ordered-mu2": {"lr": 0.1, "beta": 0.3, "gamma": 0.4},
     "ordered-mu2-anytime": {"lr": 0.01},
     # A clip that bites: random gradients of these shapes have norms of 4 ± 0.7.
+    "catch-up-adamw": {"lr": 0.1, "beta": 0.3, "beta2": 0.2, "eps": 0.1, "weight_decay": 0.0},
     "clipped-catch-up": {"lr": 0.1, "beta": 0.3, "clip": 1.1, "clip_rate": 0.3},
     "even-catch-up": {"lr": 0.1, "beta": 0.3, "clip": 1.1, "clip_rate": 0.3},
     "even-momentum": {"lr": 0.1, "beta": 0.3, "clip": 1.1, "clip_rate": 0.3},

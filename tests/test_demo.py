@@ -21,7 +21,7 @@ from latecomer.optim import METHODS
 from latecomer.report import rows
 from latecomer.theory.weights import influence, influence_by_group
 
-PAPER = [n for n in METHODS if n != "ordered-mu2-anytime" and not n.startswith(("clipped", "even"))]
+PAPER = [n for n in METHODS if n != "ordered-mu2-anytime" and not n.startswith(("clipped", "even", "catch-up-"))]
 SMALL = ["demo", "--steps", "60", "--seeds", "2", "--processes", "1", "--out"]
 
 

@@ -192,8 +192,20 @@ def test_text_has_four_groups_a_loss_and_a_say(tmp_path: Path, monkeypatch: pyte
     assert METRICS["text"].slow in ended[0]
 
 
+def test_a_kind_of_its_own_does_not_spoil_the_comparison_of_others(tmp_path: Path) -> None:
+    size, store = Size("quick", (0.1, 0.2), 1, 1, 60, 3, ("mlp", 20)), Store(tmp_path)
+    who = [CANDIDATES[name] for name in ("momentum", "catch-up", "catch-up-adamw")]
+    ends = {"momentum": (0.5, 0.2), "catch-up": (0.48, 0.49), "catch-up-adamw": (0.9, 0.1)}
+    for run in plans.stability_sweeps(size, who)["digits"].runs():
+        put(store, run, f1=ends[run.method][run.options["lr"] == 0.2])
+    rows = board(size, store, who).rows_by_key("candidate", named=True, unique=True)
+    assert [rows[each.name]["stable_digits"] for each in who] == [0.0, 0.0, 0.5]
+    assert [rows[each.name]["stable_kin_digits"] for each in who] == [0.5, 1.0, 0.5]
+
+
 def put(store: Store, run: RunSpec, **outcome: float | None) -> None:
-    store.put(run, pl.DataFrame({"update": [run.steps]}), {"diverged_at": None, "slow_over_fast": 1.0, **outcome}, 0.0)
+    ended = {"update": [run.steps], **({"f1": [outcome.pop("f1")]} if "f1" in outcome else {})}
+    store.put(run, pl.DataFrame(ended), {"diverged_at": None, "slow_over_fast": 1.0, **outcome}, 0.0)
 
 
 def test_fairness_is_averaged_over_the_seeds_that_all_candidates_have(tmp_path: Path) -> None:
@@ -236,7 +248,7 @@ def test_the_quick_plane_is_run_drawn_and_drawn_again(tmp_path: Path, monkeypatc
     assert table["candidate"].to_list() == list(few)
     assert {"stable_digits", "excess_far", "say_far", "theorem"} <= set(table.columns)
     page = files[2].read_text()
-    assert page.count("| even-catch-up | ") == 3
+    assert page.count("| even-catch-up | ") == 4
     assert f"| momentum | {table['stable_digits'][0]:.2f}, 1 seed |" in page
 
 

@@ -33,7 +33,7 @@ def test_schedules_of_lr_and_beta_follow_the_version(
     """Decision 10, against the twin's explicit products and sums."""
 
     def schedule(t: int) -> dict[str, float]:
-        return {"lr": lrs[t - 1], "beta": betas[t - 1]}
+        return {"lr": lrs[t - 1], "beta": betas[t - 1], "beta2": betas[-t]}
 
     _, _, worst = side_by_side(name, delays, schedule=schedule, weight_decay=0.1)
     assert worst < 1e-12
@@ -50,7 +50,7 @@ def test_gamma_may_follow_a_schedule(delays: list[int], gammas: list[float]) -> 
 @given(delays=any_delays())
 def test_extreme_betas(name: str, beta: float, delays: list[int]) -> None:
     _, _, worst = side_by_side(name, delays, beta=beta)
-    assert worst < 1e-12
+    assert worst < (1e-10 if name == "catch-up-adamw" else 1e-12)  # Adam divides by a weight of order beta
 
 
 @given(delays=any_delays(), workers=st.integers(1, 4), sigma=st.sampled_from([0.0, 2.0]))
@@ -159,7 +159,7 @@ def test_through_a_server_or_in_a_loop_is_the_same_to_the_bit(name: str, delays:
 
 @pytest.mark.parametrize(
     "name",
-    ["ordered-momentum", "catch-up", "ordered-mu2", "even-catch-up"],
+    ["ordered-momentum", "catch-up", "ordered-mu2", "even-catch-up", "catch-up-adamw"],
 )
 def test_a_schedule_that_nobody_needs_any_more_is_forgotten(name: str) -> None:
     """With the oldest version in flight known, a per-update schedule stays a short list, and nothing else changes."""

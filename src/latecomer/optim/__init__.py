@@ -1,5 +1,6 @@
 """Asynchronous update rules as `torch.optim.Optimizer` subclasses whose ``step`` takes a delay."""
 
+from .adamw import CatchUpAdamW
 from .anytime import OrderedMu2Anytime
 from .base import Arrival, AsyncOptimizer
 from .clipped import ClippedCatchUp, EvenCatchUp, EvenMomentum
@@ -17,6 +18,7 @@ __all__ = [
     "AsyncSGD",
     "Ball",
     "Box",
+    "CatchUpAdamW",
     "ClippedCatchUp",
     "DelayAdaptiveSGD",
     "DelayFilteredSGD",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from .adamw import CatchUpAdamW
 from .anytime import OrderedMu2Anytime
 from .base import AsyncOptimizer
 from .checks import whole_number
@@ -63,7 +64,8 @@ class Method:
         """Return the declared influence of a gradient of this delay: its lifetime weight on the parameters.
 
         In units of lr, and of what it would have had with no delay. Under clipping it is that of a gradient which the
-        clip does not touch: multiply by the optimizer's ``last_scale`` at each arrival for what it really was.
+        clip does not touch: multiply by the optimizer's ``last_scale`` at each arrival for what it really was. Of
+        ``catch-up-adamw`` it is the weight of the gradient itself, over whatever denominator was there.
 
         Args:
             delay: The delay.
@@ -138,6 +140,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             Method("catch-up", OrderedMomentum, _full, "ours, on Algorithm 1", MappingProxyType({"catch_up": True})),
             Method("ordered-mu2", OrderedMu2SGD, _ordered, "Eq. (12), (14)"),
             Method("ordered-mu2-anytime", OrderedMu2Anytime, _full, "Algorithm 2"),
+            Method("catch-up-adamw", CatchUpAdamW, _full, "ours, on AdamW"),
             Method("clipped-catch-up", ClippedCatchUp, _full, "ours"),
             Method("even-catch-up", EvenCatchUp, _full, "ours"),
             Method("even-momentum", EvenMomentum, _full, "ours"),

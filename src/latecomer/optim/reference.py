@@ -18,6 +18,7 @@ __all__ = [
     "TWINS",
     "AnytimeTwin",
     "AsyncSGDTwin",
+    "CatchUpAdamWTwin",
     "CatchUpTwin",
     "DelayAdaptiveTwin",
     "DelayFilteredTwin",
@@ -48,6 +49,7 @@ class Received:
     g: Tensor
     g_prev: Tensor
     options: dict[str, Any]
+    zero: bool = False
 
     @property
     def delay(self) -> int:
@@ -78,7 +80,7 @@ class Twin:
         t = len(self.arrivals) + 1
         g = torch.zeros_like(self.iterates[0]) if zero else g.detach().double()
         g_prev = g if previous is None or zero or t == delay + 1 else previous.detach().double()
-        self.arrivals.append(Received(t, t - delay, g, g_prev, dict(self.options)))
+        self.arrivals.append(Received(t, t - delay, g, g_prev, dict(self.options), zero))
         self.iterates.append(self.next_iterate())
         return self.iterates[-1]
 
@@ -234,6 +236,35 @@ class AnytimeTwin(Twin):
         return _weighted_mean(self.w, [self.a(s) for s in range(1, t + 2)])
 
 
+class CatchUpAdamWTwin(OrderedMomentumTwin):
+    """AdamW on the sums of Algorithm 1; what was missed is added at the arrival."""
+
+    def squares(self, t: int) -> tuple[Tensor, float]:
+        """Return the ordered sum of squared gradients after arrival ``t``, and the weight present in it."""
+        betas = [float(a.options["beta2"]) for a in self.arrivals]
+        total, present = torch.zeros_like(self.iterates[0]), 0.0
+        for s in (s for s in range(1, t + 1) if self.counts(s) and not self.at(s).zero):
+            k = self.at(s).version
+            weight = betas[k - 1] * math.prod(1.0 - b for b in betas[k:t])
+            total, present = total + weight * self.at(s).g ** 2, present + weight
+        return total, present
+
+    def whole(self, t: int) -> float:
+        """Return the weight that m would have if nothing were late."""
+        return 1.0 - self.product(0, t)
+
+    def displacement(self, s: int) -> Tensor:
+        v, present = self.squares(s)
+        if not present:
+            return torch.zeros_like(v)
+        moved = super().displacement(s) / self.whole(s)
+        if self.counts(s):
+            k = self.at(s).version
+            steps = (self.rate(r) / self.whole(r) * self.beta(k) * self.product(k, r) for r in range(k, s))
+            moved = moved + sum(steps) * self.at(s).g
+        return moved / ((v / present).sqrt() + float(self.at(s).options.get("eps", 1e-8)))
+
+
 TWINS: dict[str, type[Twin]] = {
     "async-sgd": AsyncSGDTwin,
     "delay-adaptive": DelayAdaptiveTwin,
@@ -244,6 +275,7 @@ TWINS: dict[str, type[Twin]] = {
     "catch-up": CatchUpTwin,
     "ordered-mu2": OrderedMu2Twin,
     "ordered-mu2-anytime": AnytimeTwin,
+    "catch-up-adamw": CatchUpAdamWTwin,
 }
 """The twin of every method in `latecomer.optim.METHODS` that does not clip."""
 

@@ -27,6 +27,7 @@ STYLES: dict[str, tuple[str, str]] = {
     "ordered-momentum": ("#d62728", "-"),
     "catch-up": ("#2ca02c", "-"),
     "ordered-mu2": ("#ff7f0e", "--"),
+    "catch-up-adamw": ("#e377c2", "-"),
     "clipped-catch-up": ("#e377c2", ":"),
     "even-catch-up": ("#7b52ab", "-"),
     "even-momentum": ("#7b52ab", "--"),

@@ -30,6 +30,7 @@ LOOKS: dict[str, tuple[str, str, str]] = {
     "momentum": ("#1f77b4", "--", "s"),
     "ordered-momentum": ("#d62728", "--", "D"),
     "catch-up": ("#2ca02c", "--", "o"),
+    "catch-up-adamw": ("#e377c2", "--", "X"),
     "clipped-catch-up, fixed 1": ("#8c564b", ":", "v"),
     "clipped-catch-up, c 1.5": ("#7f7f7f", "-.", "^"),
     "even-catch-up": ("#ff7f0e", "-", "*"),

@@ -70,6 +70,12 @@ def pareto_parts(table: pl.DataFrame) -> list[Part]:
         ),
         Part(
             ["candidate", *names],
+            [[row["candidate"], *(_share(row, f"_kin_{name}") for name in problems)] for row in few],
+            "Stability within its kind",
+            "The same, compared with the best of the same kind alone: momentum, or AdamW.",
+        ),
+        Part(
+            ["candidate", *names],
             [[row["candidate"], *(_best(row, name) for name in problems)] for row in few],
             "At their best learning rate",
             "Mean F1 / F1 of slow classes; on text the loss / the loss on the longest windows, less is better.",

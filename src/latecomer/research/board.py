@@ -124,18 +124,19 @@ def ends(rows: Sequence[dict[str, Any]], found: Stability, metric: Metric) -> di
         (1.0, 0.85, 2, 1.0)
     """
     best = [row for row in rows if row["lr"] == found.best]
-    interval = found.interval
     return {
-        "stable": found.share,
-        "low": None if interval is None else interval.low,
-        "high": None if interval is None else interval.high,
+        **_shown(found),
         "runs": found.runs,
-        "seeds": len(found.by_seed),
         "lr": found.best,
         "best": found.score,
         "slow": mean_or_inf(row.get(metric.slow) for row in best),
         "say": mean_or_inf(row.get("slow_over_fast") for row in best),
     }
+
+
+def _shown(found: Stability) -> dict[str, Any]:
+    low, high = (None, None) if found.interval is None else (found.interval.low, found.interval.high)
+    return {"stable": found.share, "low": low, "high": high, "seeds": len(found.by_seed)}
 
 
 def board(size: Size, store: Store, who: Sequence[Candidate]) -> pl.DataFrame:
@@ -145,7 +146,8 @@ def board(size: Size, store: Store, who: Sequence[Candidate]) -> pl.DataFrame:
     learning rate, with its 95 % interval over seeds from ``low_<problem>`` to ``high_<problem>``, and
     ``runs_<problem>`` and ``seeds_<problem>`` count what it is of. At the candidate's best learning rate
     ``lr_<problem>``, ``best_<problem>`` is the mean F1 (on text the loss), ``slow_<problem>`` that of slow samples (on
-    text of the longest windows), and ``say_<problem>`` the influence of slow over fast samples.
+    text of the longest windows), and ``say_<problem>`` the influence of slow over fast samples. With ``_kin`` behind
+    their first word, shares are compared with the best of candidates of the same kind alone, momentum or Adam.
 
     For every quadratic there are ``excess_<quadratic>``, ``say_<quadratic>`` and ``seeds_<quadratic>``, and ``theorem``
     is the counter-example's mean squared gradient over the theorem's bound: means over the seeds that all have.
@@ -168,6 +170,9 @@ def board(size: Size, store: Store, who: Sequence[Candidate]) -> pl.DataFrame:
         rows, metric = whole_seeds(found_rows(sweep, store), len(size.rates)), METRICS[problem]
         for name, found in shares_of(rows, metric).items():
             table[name] |= {f"{key}_{problem}": value for key, value in ends(_of(rows, name), found, metric).items()}
+        for kind in {each.kind for each in who}:
+            for name, found in shares_of([r for r in rows if CANDIDATES[r["candidate"]].kind == kind], metric).items():
+                table[name] |= {f"{key}_kin_{problem}": value for key, value in _shown(found).items()}
     return pl.DataFrame(list(table.values()), infer_schema_length=None)
 
 

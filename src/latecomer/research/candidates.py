@@ -32,6 +32,11 @@ class Candidate:
     method: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def kind(self) -> str:
+        """``"adam"`` if it divides by a running second moment: its learning rates are on another scale."""
+        return "adam" if self.method.endswith("adamw") else "momentum"
+
     def grid(self, rates: Iterable[float], **more: Any) -> Grid:
         """Return the runs of this candidate: one for every learning rate, with more options of its rule if given."""
         return Grid(self.method, {"lr": list(rates), **{k: [v] for k, v in {**self.options, **more}.items()}})
@@ -43,6 +48,7 @@ CANDIDATES: Mapping[str, Candidate] = {
         Candidate("momentum", "momentum", {"beta": BETA}),
         Candidate("ordered-momentum", "ordered-momentum", {"beta": BETA}),
         Candidate("catch-up", "catch-up", {"beta": BETA}),
+        Candidate("catch-up-adamw", "catch-up-adamw", {"beta": BETA}),
         Candidate("clipped-catch-up, fixed 1", "clipped-catch-up", {"beta": BETA, "clip_norm": 1.0}),
         Candidate("clipped-catch-up, c 1.5", "clipped-catch-up", {"beta": BETA, "clip": 1.5}),
         Candidate("even-catch-up", "even-catch-up", {"beta": BETA}),

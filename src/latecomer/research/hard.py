@@ -78,7 +78,7 @@ def hard_plan(size: Size) -> dict[str, tuple[Sweep, Sweep | None]]:
         >>> from .plans import size_of
         >>> digits, far = hard_plan(size_of("quick"))["M = 3"]
         >>> digits.delay_options["workers"], len(far.runs())
-        (3, 7)
+        (3, 8)
     """
     who, plan = list(CANDIDATES.values()), dict[str, tuple[Sweep, Sweep | None]]()
     for setting in HARD:

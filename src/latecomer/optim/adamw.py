@@ -1,0 +1,137 @@
+"""AdamW with both moments in order, and catch-up: every gradient is given all it would have had in time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from .base import Arrival, AsyncOptimizer, Group, Params, Work
+from .checks import AT_LEAST_ZERO, Range
+from .history import beta_at, forget, missed, record, retained
+from .indexed import VersionIndexed
+from .kernels import shrink
+from .momentum import BETA
+
+__all__ = ["CatchUpAdamW"]
+
+_BETA2 = BETA._replace(advice="; beta2 is the weight of the new square: torch's betas=(0.9, 0.999) are 0.1 and 0.001")
+
+
+class CatchUpAdamW(VersionIndexed):
+    """AdamW on ordered moments, with the displacement that a late gradient missed.
+
+    ``m = (1-beta)·m + beta(1-beta)^d·g;  v = (1-beta2)·v + beta2(1-beta2)^d·g²``
+    ``W = 1-(1-beta)^t``, and P2 the weight present in v: the same sum with 1 in place of g²
+    ``x -= lr·weight_decay·x;  x -= (lr·m/W + missed·g) / (sqrt(v/P2) + eps)``
+
+    where ``missed = sum(lr_s/W_s · beta(1-beta)^(s-k), s = k..t-1)`` for a gradient of version k, which for constant lr
+    is ``lr·(1-(1-beta)^d)`` once W is 1. Without delay P2 is ``1-(1-beta2)^t`` and this is `torch.optim.AdamW`.
+
+    With delay the places of gradients in flight are empty. v is divided by what is there, so that it stays a mean of
+    squares; m by what belongs there, since what is late comes with its gradient. Late gradients of version 1 count as
+    zero, as in Algorithm 1. Schedules of beta, beta2 and lr are followed by version. The weights are counted for a
+    param group, so its parameters should get their gradients together.
+
+    Args:
+        params: Parameters or param groups.
+        lr: Learning rate.
+        beta: Weight of the new gradient in m; torch's ``betas[0]`` is ``1 - beta``.
+        beta2: Weight of the new square in v; torch's ``betas[1]`` is ``1 - beta2``.
+        eps: Added to the denominator.
+        weight_decay: Decoupled weight decay, with torch's default.
+        output: ``"last"`` or ``"uniform"``.
+        seed: Seeds ``output="uniform"``.
+
+    Examples:
+        >>> x = torch.nn.Parameter(torch.zeros(1))
+        >>> opt = CatchUpAdamW([x], lr=0.5, beta=0.5, eps=0.0, weight_decay=0.0)
+        >>> for delay, g in [(0, 1.0), (0, 1.0), (0, 1.0)]:      # gradients that agree: steps of lr
+        ...     x.grad = torch.tensor([g]); opt.step(delay=delay)
+        >>> round(x.item(), 6), opt.param_groups[0]["W"]
+        (-1.5, 0.875)
+
+    References:
+        Loshchilov and Hutter, Decoupled Weight Decay Regularization, 2019.
+    """
+
+    method = "catch-up-adamw"
+    first_version_once = True
+    ranges: ClassVar[Mapping[str, Range]] = {
+        **AsyncOptimizer.ranges,
+        "beta": BETA,
+        "beta2": _BETA2,
+        "eps": AT_LEAST_ZERO,
+    }
+    bookkeeping: ClassVar[frozenset[str]] = AsyncOptimizer.bookkeeping | {"runs2", "W", "P2"}
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-3,
+        beta: float = 0.1,
+        beta2: float = 0.001,
+        *,
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        output: str = "last",
+        seed: int = 0,
+    ) -> None:
+        options = {"beta": beta, "beta2": beta2, "eps": eps}
+        super().__init__(params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
+
+    def _start_group(self, group: Group) -> None:
+        super()._start_group(group)
+        group["runs2"], group["W"], group["P2"] = [], 0.0, 0.0
+
+    def _remembered_lr(self, group: Group) -> float:
+        return float(group["lr"]) / float(group["W"])
+
+    def forget(self, oldest: int) -> None:
+        """Forget the schedules of versions before ``oldest``."""
+        super().forget(oldest)
+        for group in self.param_groups:
+            forget(group["runs2"], oldest)
+
+    def needs(self, arrival: Arrival) -> bool:
+        """Late gradients of version 1 are replaced by zero."""
+        return super().needs(arrival) and (arrival.version > 1 or arrival.t == 1)
+
+    def _apply(self, work: Work, arrival: Arrival) -> None:
+        for group in self.param_groups:
+            group["W"] += float(group["beta"]) * (1.0 - group["W"])
+            record(group["runs2"], arrival.t, float(group["beta2"]), 0.0)
+        super()._apply(work, arrival)
+
+    def _update(self, group: Group, params: list[Tensor], grads: list[Tensor], arrival: Arrival) -> None:
+        lr, counted = float(group["lr"]), self.needs(arrival)
+        shrink(params, lr * group["weight_decay"])
+        x, g = _real(params), _real(grads)
+        m, v = (_real(self._buffers(params, key, torch.zeros_like)) for key in ("m", "v"))
+        keep2 = 1.0 - float(group["beta2"])
+        torch._foreach_mul_(m, 1.0 - float(group["beta"]))
+        torch._foreach_mul_(v, keep2)
+        group["P2"] *= keep2
+        if counted:
+            version, t = arrival.version, arrival.t
+            weight2 = beta_at(group["runs2"], version) * retained(group["runs2"], version, t)
+            torch._foreach_add_(m, g, alpha=beta_at(group["runs"], version) * retained(group["runs"], version, t))
+            torch._foreach_addcmul_(v, g, g, value=weight2)
+            group["P2"] += weight2
+        if not group["P2"]:  # nothing has come yet
+            return
+        denominator = torch._foreach_sqrt(v)
+        torch._foreach_div_(denominator, math.sqrt(group["P2"]))
+        torch._foreach_add_(denominator, float(group["eps"]))
+        torch._foreach_addcdiv_(x, m, denominator, value=-lr / group["W"])
+        if counted and arrival.delay:
+            step = missed(group["runs"], arrival.version, arrival.t)
+            torch._foreach_addcdiv_(x, g, denominator, value=-step)
+
+
+def _real(tensors: list[Tensor]) -> list[Tensor]:
+    """View complex tensors as pairs of real ones, as torch's Adam does."""
+    return [torch.view_as_real(t.detach()) if t.is_complex() else t for t in tensors]
