@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latecomer.optim import METHODS, Arrival
-from support import OPTIONS, any_delays, delays_of, feed, flat, make, parameters, run
+from support import OPTIONS, any_delays, delays_of, feed, flat, like, make, parameters, relative, run
 
 RULES = {"clipped-catch-up": "catch-up", "even-catch-up": "catch-up", "even-momentum": "momentum"}
 
@@ -44,6 +44,19 @@ def test_a_scale_that_a_zero_gradient_found_at_zero_is_set_by_the_next_one() -> 
     for g in (0.0, 3.0):
         feed(opt, [torch.tensor([g])])
     assert (x.item(), opt.param_groups[0]["clip_scale"]) == (-3.0, 3.0)
+
+
+@pytest.mark.parametrize("name", RULES)
+@given(delays=any_delays(), seed=st.integers(0, 1000))
+def test_the_parameters_are_what_the_rule_makes_of_clipped_gradients(name: str, delays: list[int], seed: int) -> None:
+    clipped, plain = parameters(), parameters()
+    opt, rule = make(name, clipped), make(RULES[name], plain)
+    generator = torch.Generator().manual_seed(seed)
+    for delay in delays:
+        grads = like(clipped, generator)
+        feed(opt, grads, delay=delay)
+        feed(rule, [g * opt.last_scale for g in grads], delay=delay)
+    assert relative(flat(clipped), flat(plain)) < 1e-12
 
 
 @pytest.mark.parametrize("name", RULES)

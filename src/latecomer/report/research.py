@@ -9,7 +9,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..research import METRICS
+from ..research import CANDIDATES, METRICS
 from ..research.board import front_of
 from .figures import GREY, tidy
 
@@ -53,15 +53,16 @@ def plane(table: pl.DataFrame, problems: Sequence[str]) -> Figure:
         >>> figure.axes[0].get_title(loc="left")
         'digits, 5 seeds'
     """
-    figure = Figure(figsize=(12.5, 3.6 * len(problems) + 1.2), layout="constrained")
-    panels = figure.subplots(len(problems), len(FAIR), squeeze=False)
-    for row, problem in zip(panels, problems, strict=True):
-        own = table.drop_nulls(f"stable_{problem}")
+    drawn = [(problem, column) for problem in problems for column in _columns(table, problem)]
+    figure = Figure(figsize=(12.5, 3.6 * len(drawn) + 1.2), layout="constrained")
+    panels = figure.subplots(len(drawn), len(FAIR), squeeze=False)
+    for row, (problem, shares) in zip(panels, drawn, strict=True):
+        own, kin = table.drop_nulls(f"stable_{problem}"), ", within its kind" if shares != problem else ""
         for axes, (column, label) in zip(row, FAIR.items(), strict=True):
-            tidy(axes, f"{NAMES[problem]}, {_seeds(own[f'seeds_{problem}'])}")
-            _dots(axes, own, problem, column)
+            tidy(axes, f"{NAMES[problem]}, {_seeds(own[f'seeds_{problem}'])}{kin}")
+            _dots(axes, own, shares, column)
             axes.set_xlabel(label)
-        row[0].set_ylabel(f"share of learning rates within\n5 % of the best {_word(problem)}")
+        row[0].set_ylabel(f"share of learning rates within\n5 % of {'its' if kin else 'the'} best {_word(problem)}")
     handles = [
         panels[0][0].plot([], [], marker, color=colour, label=name, markersize=_size(marker), linewidth=0)[0]
         for name, (colour, _, marker) in LOOKS.items()
@@ -69,6 +70,15 @@ def plane(table: pl.DataFrame, problems: Sequence[str]) -> Figure:
     ]
     figure.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False, fontsize=9)
     return figure
+
+
+def _columns(table: pl.DataFrame, problem: str) -> list[str]:
+    """Return whose shares to draw: where a whole kind is far from the best of all, also those within each kind."""
+    shares: dict[str, float] = {}
+    for name, share in table.select("candidate", f"stable_{problem}").drop_nulls().iter_rows():
+        kind = CANDIDATES[name].kind
+        shares[kind] = max(shares.get(kind, 0.0), share)
+    return [problem] if all(shares.values()) else [problem, f"kin_{problem}"]
 
 
 def _seeds(counts: pl.Series) -> str:
@@ -87,9 +97,9 @@ def _size(marker: str) -> int:
     return 12 if marker == "*" else 6
 
 
-def _dots(axes: Axes, table: pl.DataFrame, problem: str, fair: str) -> None:
-    on_front = front_of(table, f"stable_{problem}", fair)
-    columns = ("candidate", f"stable_{problem}", f"low_{problem}", f"high_{problem}", fair)
+def _dots(axes: Axes, table: pl.DataFrame, shares: str, fair: str) -> None:
+    on_front = front_of(table, f"stable_{shares}", fair)
+    columns = ("candidate", f"stable_{shares}", f"low_{shares}", f"high_{shares}", fair)
     rows = [row for row in table.select(columns).iter_rows() if _finite(row[-1])]
     for name, share, low, high, value in rows:
         colour, _, marker = LOOKS[name]
