@@ -15,10 +15,9 @@ import pytest
 import torch
 
 import latecomer as lc
-from latecomer.optim.reference import TWINS
 from latecomer.problems import Digits, Quadratic
 from latecomer.trainee import PATIENCE
-from support import NAMES, OPTIONS
+from support import NAMES, OPTIONS, TWINS
 from test_delays import MODELS
 
 
@@ -35,13 +34,13 @@ def test_a_run_is_its_twin_on_the_same_schedule(name: str) -> None:
     options = {**OPTIONS[name], **({"workers": 4} if name == "delay-adaptive" else {})}
     run = lc.simulate(problem, name, trace, **options)
     twin = TWINS[name](torch.full((3,), 5.0), **options)
-    for ticket_sample, group, version, delay in zip(
-        trace.sample.tolist(), trace.group.tolist(), trace.version.tolist(), trace.delay.tolist(), strict=True
-    ):
+    columns = (trace.sample, trace.group, trace.version, trace.delay, trace.worker)
+    for ticket_sample, group, version, delay, worker in zip(*(column.tolist() for column in columns), strict=True):
         batch = problem.batch(ticket_sample, group)
         g, before = torch.empty(3, dtype=torch.float64), torch.empty(3, dtype=torch.float64)
         problem.gradient(twin.iterates[version - 1], batch, g)
         problem.gradient(twin.iterates[max(0, version - 2)], batch, before)
+        twin.worker = worker
         twin.step(g, delay=delay, previous=before)
     torch.testing.assert_close(run.state["x"], twin.iterates[-1], rtol=1e-11, atol=1e-11)
 

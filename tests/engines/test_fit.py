@@ -257,14 +257,15 @@ def test_a_recorded_run_feeds_delays_and_diagnostics(tmp_path: Path) -> None:
     """All workers start at once and go on at once, as the paper has it, so the decomposition of its proof applies."""
     problem = lc.problems.quadratic()
     options: dict[str, Any] = {"lr": 0.02, "beta": 0.1}
-    result = lc.fit(problem, workers=3, steps=150, record=tmp_path / "run.parquet", **options)
+    method = "ordered-momentum"
+    result = lc.fit(problem, optimizer=method, workers=3, steps=150, record=tmp_path / "run.parquet", **options)
     assert result.trace.header.strict
     trace = lc.delays.Recorded(tmp_path / "run.parquet").trace()
     rows = lc.theory.diagnose(problem, trace, **options)
     assert rows.height > 100
     assert rows["residual"].max() < 1e-12
     assert bool((rows["delay_bias"] <= rows["delay_limit"] + 1e-12).all())
-    again = lc.simulate(problem, "ordered-momentum", trace, **options)
+    again = lc.simulate(problem, method, trace, **options)
     assert all(torch.equal(again.state[name], result.state[name]) for name in result.state)
 
 

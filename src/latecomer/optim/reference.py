@@ -70,6 +70,9 @@ class Twin:
         -2.0
     """
 
+    worker: int = 0
+    """Whose gradient comes next, for rules that ask."""
+
     def __init__(self, x1: Tensor, **options: Any) -> None:
         self.options: dict[str, Any] = {"weight_decay": 0.0, **options}
         self.arrivals: list[Received] = []

@@ -25,11 +25,13 @@ class ClippedTwin(Twin):
     def __init__(self, x1: Tensor, **options: Any) -> None:
         super().__init__(x1, **{"clip": 1.5, "clip_rate": 0.01, "clip_norm": None, **options})
         self.raw: list[Received] = []
+        self.workers: list[int] = []
 
     def step(self, g: Tensor, *, delay: int = 0, previous: Tensor | None = None, zero: bool = False) -> Tensor:
         """Clip, and let the rule receive it."""
         t = len(self.arrivals) + 1
         if not zero and (t == 1 or t > delay + 1 or not isinstance(self, OrderedMomentumTwin)):
+            self.workers.append(self.worker)
             self.raw.append(Received(t, t - delay, g.detach().double(), g, dict(self.options)))
             g = self.raw[-1].g * self.factor()
         return super().step(g, delay=delay, previous=previous, zero=zero)
@@ -55,7 +57,7 @@ class ClippedTwin(Twin):
 
 
 class EvenTwin(ClippedTwin):
-    """Divides norms by what is usual for gradients so late; all of them are one worker's."""
+    """Divides norms by what is usual for gradients so late; set `worker` before a step if there are several."""
 
     def may_clip(self, index: int) -> bool:
         return any(r.delay for r in self.raw[: index + 1])
@@ -63,11 +65,13 @@ class EvenTwin(ClippedTwin):
     def usual(self, index: int) -> float:
         ratios: dict[int, float] = {}
         visits: dict[int, int] = {}
-        z = mean = 0.0
+        waits: dict[int, tuple[int, float]] = {}
+        z = 0.0
         for i, r in enumerate(self.raw[: index + 1]):
             rate, wait, norm = 0.01, r.delay + 1, float(r.g.norm())
-            late = wait / mean if i else 1.0
-            mean += max(rate, 1 / (i + 1)) * (wait - mean)
+            jobs, mean = waits.get(self.workers[i], (0, 0.0))
+            late = wait / mean if jobs else 1.0
+            waits[self.workers[i]] = jobs + 1, mean + max(rate, 1 / (jobs + 1)) * (wait - mean)
             place = next((k for k in range(7) if late < 2 ** (k / 2)), 6)
             ratio = ratios.get(place, 1.0)
             if i == index:
