@@ -13,7 +13,6 @@ import pytest
 import latecomer.research
 from latecomer.cli import main
 from latecomer.experiments import RunSpec, Store, Sweep
-from latecomer.optim.clipping import next_scale
 from latecomer.problems import TwoCentres
 from latecomer.report.research import LOOKS
 from latecomer.research import (
@@ -26,7 +25,6 @@ from latecomer.research import (
     front,
     hard,
     hard_plan,
-    measure,
     over_rates,
     plan,
     plans,
@@ -96,14 +94,32 @@ def test_equals_share_the_front_and_nan_is_never_ahead() -> None:
     assert [score.name for score in front(scores)] == ["d", "a", "b"]
 
 
-def test_bad_input_of_the_measures() -> None:
-    with pytest.raises(ValueError, match="Unknown problem 'nowhere'"):
-        measure("nowhere", "momentum")
+def test_runs_that_nobody_looked_at_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A sweep of the same spec has the same keys, but no measure of fairness."""
+    run = hard_plan(size_of("quick"))["M = 3"][0].runs()[0]
+    Store(tmp_path / "runs").put(run, pl.DataFrame({"update": [run.steps]}), {"diverged_at": None}, 0.0)
+    where = ["--store", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--as-is"]
+    assert main(["research", "hard", *where]) == 2
+    assert "was made by another command" in capsys.readouterr().err
 
 
-def test_a_run_that_diverges_is_infinitely_unfair() -> None:
-    found = measure("near", "async-sgd", lr=100.0, steps=600)
-    assert found.excess == math.inf
+def test_every_candidate_trains_on_workers() -> None:
+    rows = latecomer.research.real(rates=(0.03,), steps=12, workers=2, engine="inline", pause=0.0)
+    assert rows["candidate"].to_list() == list(CANDIDATES)
+    assert rows["f1"].null_count() == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--pause", "-1"], "Invalid pause value: -1"),
+        (["--rates"], "nothing to train"),
+        (["--rates", "nan"], "Invalid lr"),
+    ],
+)
+def test_bad_input_of_real(words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["research", "real", "--steps", "5", "--out", str(tmp_path), *words]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_heavy_tails_are_the_slow_groups_alone() -> None:
@@ -217,18 +233,6 @@ def test_fairness_is_averaged_over_the_seeds_that_all_candidates_have(tmp_path: 
     rows = board(size, store, few).rows_by_key("candidate", named=True, unique=True)
     for each in few:
         assert (rows[each.name]["excess_far"], rows[each.name]["seeds_far"]) == (5.5, 2)
-
-
-def test_a_group_of_share_q_is_not_clipped_for_long_if_c_is_at_least_one_over_q() -> None:
-    """The scale's fixed point: below 1/q a rare group with large gradients stays clipped, from there on it does not."""
-    slow = np.random.default_rng(0).random(20_000) < 0.2
-    for c, stays in ((2.0, True), (4.0, True), (6.0, False)):
-        scale, cut = 1.0, []
-        for is_slow in slow:
-            norm = 1000.0 if is_slow else 1.0
-            cut.append(is_slow and norm > c * scale)
-            scale = next_scale(scale, norm, clip=c, rate=0.01)
-        assert (np.sum(cut[10_000:]) > 0.9 * slow[10_000:].sum()) == stays
 
 
 def test_the_quick_plane_is_run_drawn_and_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,8 +209,10 @@ def _complete(sweeps: list[Sweep], store: Store, processes: int, console: Consol
     """Run what is missing, sweep by sweep."""
     from . import data
     from .experiments import missing, run_sweep
+    from .optim.checks import whole_number
     from .research import run_measured
 
+    whole_number("processes", processes, least=1)
     for name in sorted({sweep.problem for sweep in sweeps} & {"mnist", "cifar10"}):
         with downloading(name, console) as tell:
             data.get(name, progress=tell)

@@ -265,8 +265,7 @@ def _what(done: Done) -> str:
     return done.method if done.diverged_at is None else f"{done.method} (diverged)"
 
 
-_CLIPPING = ("clip", "clip_rate", "clip_scale", "clip_norm", "feedback")
-_OPTIONS = ("lr", "beta", "gamma", "threshold", *_CLIPPING, "rho", "fill_rate", "beta2", "eps")
+_OPTIONS = ("lr", "beta", "gamma", "threshold", "clip", "clip_rate", "clip_at", "beta2", "eps")
 """Hyper-parameters that tell one configuration from another."""
 
 

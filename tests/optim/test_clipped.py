@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latecomer.optim import METHODS, Arrival
+from latecomer.optim.clipping import next_scale
 from support import OPTIONS, any_delays, delays_of, feed, flat, like, make, parameters, relative, run
 
 RULES = {"clipped-catch-up": "catch-up", "even-catch-up": "catch-up", "even-momentum": "momentum"}
@@ -95,20 +96,57 @@ def test_bad_clips(name: str, option: str, value: Any, error: type[Exception], m
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan")])
 def test_bad_fixed_norms(value: float) -> None:
-    with pytest.raises(ValueError, match="Invalid clip_norm value"):
-        make("clipped-catch-up", parameters(), clip_norm=value)
+    with pytest.raises(ValueError, match="Invalid clip_at value"):
+        make("clipped-catch-up", parameters(), clip_at=value)
 
 
-def test_a_gradient_that_is_not_finite_moves_no_scale() -> None:
-    for name in ("even-catch-up", "even-momentum"):
-        x = torch.nn.Parameter(torch.zeros(1))
-        opt = make(name, [x])
-        for delay, g in [(0, 1.0), (1, 1.0), (0, 2.0)]:
-            feed(opt, [torch.tensor([g])], delay=delay)
-        kept = ("clip_scale", "clip_usual", "clip_ratios", "clip_visits")
-        before = [opt.param_groups[0][key] for key in kept]
-        feed(opt, [torch.tensor([float("nan")])])
-        assert [opt.param_groups[0][key] for key in kept] == before
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", RULES)
+def test_a_gradient_that_is_not_finite_passes_as_it_is_and_moves_no_scale(name: str, bad: float) -> None:
+    x = torch.nn.Parameter(torch.zeros(2))
+    opt = make(name, [x])
+    for delay, g in [(0, 1.0), (1, 1.0), (0, 2.0)]:
+        feed(opt, [torch.tensor([g, g])], delay=delay)
+    kept = [key for key in ("clip_scale", "clip_usual", "clip_ratios", "clip_visits") if key in opt.param_groups[0]]
+    before = [opt.param_groups[0][key] for key in kept]
+    feed(opt, [torch.tensor([bad, 1.0])])
+    assert [opt.param_groups[0][key] for key in kept] == before
+    assert x.isfinite().tolist() == [False, True]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_norm_that_overflows_is_clipped_all_the_same(name: str) -> None:
+    x = torch.nn.Parameter(torch.zeros(2))
+    opt = METHODS[name]([x], lr=1.0, beta=1.0, clip=2.0)
+    for delay, size in [(0, 1.0), (0, 1.0), (1, 1.0), (0, 1e30)]:  # in 32 bits 1e60 is infinite
+        before = x.detach().clone()
+        feed(opt, [torch.tensor([size, 0.0])], delay=delay)
+    assert (before - x)[0].item() == pytest.approx(2.0, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_gradients_of_zero_say_nothing_about_the_others(name: str) -> None:
+    """Of samples already learnt a hinge loss has no gradient; those that have one keep theirs."""
+    x = torch.nn.Parameter(torch.zeros(1))
+    opt, passed = METHODS[name]([x], lr=0.0), []
+    for t, some in enumerate(np.random.default_rng(0).random(3000) < 0.3):
+        feed(opt, [torch.tensor([float(some)])], delay=t % 3 if t > 2 else 0)
+        passed.append(opt.last_scale)
+    assert min(passed) > 0.99
+
+
+def test_what_a_rare_group_keeps_under_one_scale() -> None:
+    """The fixed point of the page: c·(1-q)/(1-c·q)·a/b of its say, or all of it from c = 1/q on."""
+    slow = np.random.default_rng(0).random(20_000) < 0.2
+    for c, b in ((2.0, 10.0), (3.0, 100.0), (6.0, 1000.0)):
+        scale, left = 1.0, []
+        for is_slow in slow:
+            norm = b if is_slow else 1.0
+            if is_slow:
+                left.append(min(1.0, c * scale / norm))
+            scale = next_scale(scale, norm, clip=c, rate=0.002)
+        expected = c * 0.8 / (1 - c * 0.2) / b if c < 5 else 1.0
+        assert np.mean(left[2000:]) == pytest.approx(expected, rel=0.1)
 
 
 # ---- the even clip --------------------------------------------------------------------------------------------------
@@ -188,3 +226,26 @@ def test_one_gradient_raises_the_threshold_by_a_bounded_factor(sizes: list[float
             assert group["clip_scale"] <= scale * (1 + 0.01 * 0.5) * (1 + 1e-12)
         for before, after, count in zip(ratios, group["clip_ratios"], visits, strict=False):
             assert after <= before * (1 + 3 * max(0.01, 1 / (count + 2))) * (1 + 1e-12)
+
+
+@given(sizes=st.lists(st.floats(1e-3, 1e6), min_size=4, max_size=30), seed=st.integers(0, 100))
+def test_an_arrival_moves_the_parameters_by_at_most_its_threshold_over_its_life(sizes: list[float], seed: int) -> None:
+    """Arrival t carries a multiple of e_t; after a tail of zeros x_t is all it has ever moved."""
+    rng = np.random.default_rng(seed)
+    x = torch.nn.Parameter(torch.zeros(len(sizes), dtype=torch.float64))
+    opt, limits = METHODS["even-catch-up"]([x], lr=1.0, beta=0.3), []
+    for t, size in enumerate(sizes, start=1):
+        group, delay, worker = opt.param_groups[0], int(rng.integers(0, max(1, t - 1))), int(rng.integers(2))
+        limits.append(group["clip"] * group["clip_scale"])  # times the ratio of its class, which is read off below
+        g = torch.zeros_like(x)
+        g[t - 1] = size
+        x.grad, before = g, dict(enumerate(group["clip_ratios"]))
+        visits = list(group["clip_visits"])
+        opt.step(arrival=Arrival(t=t, version=t - delay, worker=worker))
+        place = next((i for i, n in enumerate(group["clip_visits"]) if n != (visits[i] if i < len(visits) else 0)), 0)
+        late = any(mean != 1.0 for mean, _ in group["clip_waits"].values())
+        limits[-1] = limits[-1] * before.get(place, 1.0) if late and limits[-1] else size
+    for t in range(len(sizes) + 1, len(sizes) + 120):
+        x.grad = torch.zeros_like(x)
+        opt.step(arrival=Arrival(t=t, version=t))
+    assert (-x.detach().numpy() <= np.array(limits) * (1 + 1e-9)).all()

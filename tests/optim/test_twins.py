@@ -62,7 +62,7 @@ def test_delay_adaptive_with_the_constants_of_eq_3(delays: list[int], workers: i
 
 @given(delays=any_delays(), seed=st.integers(0, 10**6))
 def test_a_fixed_clip(delays: list[int], seed: int) -> None:
-    _, _, worst = side_by_side("clipped-catch-up", delays, seed=seed, clip_norm=3.0)
+    _, _, worst = side_by_side("clipped-catch-up", delays, seed=seed, clip_at=3.0)
     assert worst < 1e-12
 
 

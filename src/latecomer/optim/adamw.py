@@ -40,7 +40,7 @@ class CatchUpAdamW(VersionIndexed):
         params: Parameters or param groups.
         lr: Learning rate.
         beta: Weight of the new gradient in m; torch's ``betas[0]`` is ``1 - beta``.
-        beta2: Weight of the new square in v; torch's ``betas[1]`` is ``1 - beta2``.
+        beta2: Weight of the new square in v; torch's ``betas[1]`` is ``1 - beta2``. At 1 a late square counts nothing.
         eps: Added to the denominator.
         weight_decay: Decoupled weight decay, with torch's default.
         output: ``"last"`` or ``"uniform"``.
@@ -88,7 +88,7 @@ class CatchUpAdamW(VersionIndexed):
         group["runs2"], group["W"], group["P2"] = [], 0.0, 0.0
 
     def _remembered_lr(self, group: Group) -> float:
-        return float(group["lr"]) / float(group["W"])
+        return float(group["lr"]) / float(group["W"]) if group["W"] else 0.0
 
     def forget(self, oldest: int) -> None:
         """Forget the schedules of versions before ``oldest``."""
@@ -96,13 +96,10 @@ class CatchUpAdamW(VersionIndexed):
         for group in self.param_groups:
             forget(group["runs2"], oldest)
 
-    def needs(self, arrival: Arrival) -> bool:
-        """Late gradients of version 1 are replaced by zero."""
-        return super().needs(arrival) and (arrival.version > 1 or arrival.t == 1)
-
     def _apply(self, work: Work, arrival: Arrival) -> None:
-        for group in self.param_groups:
+        for group, _, _ in work:
             group["W"] += float(group["beta"]) * (1.0 - group["W"])
+        for group in self.param_groups:
             record(group["runs2"], arrival.t, float(group["beta2"]), 0.0)
         super()._apply(work, arrival)
 

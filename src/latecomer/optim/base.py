@@ -344,6 +344,8 @@ class AsyncOptimizer(Optimizer):
             >>> opt.needs(Arrival(t=9, version=6)), opt.needs(Arrival(t=9, version=5))
             (True, False)
         """
+        if self.first_version_once and arrival.version == 1 and arrival.t > 1:  # Algorithm 1: "Use g = 0"
+            return False
         return not arrival.zero
 
     def drops(self, arrival: Arrival) -> bool:

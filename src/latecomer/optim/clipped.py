@@ -29,7 +29,7 @@ class ClippedCatchUp(Clipped, OrderedMomentum):
         beta: Weight of the new gradient; what torch calls momentum is ``1 - beta``.
         clip: The factor c: how many times the usual norm a gradient may have. Raise it if `last_scale` is seldom 1.
         clip_rate: The rate r of the scale; its inverse is the number of arrivals it looks back on.
-        clip_norm: A fixed threshold instead of ``c·s``, the usual clipping.
+        clip_at: A fixed threshold instead of ``c·s``, the usual clipping.
         weight_decay: Decoupled weight decay.
         output: ``"last"`` or ``"uniform"``.
         seed: Seeds ``output="uniform"``.
@@ -40,8 +40,8 @@ class ClippedCatchUp(Clipped, OrderedMomentum):
         >>> opt = ClippedCatchUp([x], lr=1.0, beta=0.5, clip=2.0)
         >>> for delay, g in [(0, 1.0), (0, 0.0), (1, 100.0)]:
         ...     x.grad = torch.tensor([g]); opt.step(delay=delay)
-        >>> round(x.item(), 4)                         # g_1 is at 0.875; g_2, cut to 2 · 0.99, at 0.75
-        -2.36
+        >>> round(x.item(), 4)                         # g_1 is at 0.875; g_2, cut to 2 · 1, at 0.75
+        -2.375
     """
 
     method = "clipped-catch-up"
@@ -55,12 +55,12 @@ class ClippedCatchUp(Clipped, OrderedMomentum):
         *,
         clip: float = 1.5,
         clip_rate: float = 0.01,
-        clip_norm: float | None = None,
+        clip_at: float | None = None,
         weight_decay: float = 0.0,
         output: str = "last",
         seed: int = 0,
     ) -> None:
-        options = {"beta": beta, "catch_up": True, "clip": clip, "clip_rate": clip_rate, "clip_norm": clip_norm}
+        options = {"beta": beta, "catch_up": True, "clip": clip, "clip_rate": clip_rate, "clip_at": clip_at}
         AsyncOptimizer.__init__(self, params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
 
 

@@ -12,24 +12,37 @@ from torch import Tensor
 from .base import Arrival, AsyncOptimizer, Group, Work
 from .checks import POSITIVE, UNIT, Range
 
-__all__ = ["Clipped", "next_scale", "norm"]
+__all__ = ["Clipped", "counts", "next_scale", "norm"]
 
 _CLIP = Range(1, low_open=True, advice="; at 1 or below the scale could only shrink")
 _SIXTEEN_BITS = frozenset({torch.float16, torch.bfloat16})
+
+
+def counts(length: float) -> bool:
+    """Return whether a gradient of this norm says how large gradients are: those of samples already learnt do not.
+
+    Examples:
+        >>> counts(0.5), counts(0.0), counts(math.nan)
+        (True, False, False)
+    """
+    return math.isfinite(length) and length > 0.0
 
 
 def next_scale(scale: float, length: float, *, clip: float, rate: float) -> float:
     """Return the running scale after a gradient of this norm; a scale of 0 is set by the next gradient.
 
     ``s = (1-rate)·s + rate·min(norm, clip·s)``: the norm that counts is the one after clipping, so that a single huge
-    gradient raises the scale by a factor of at most ``1 + rate·(clip-1)``.
+    gradient raises the scale by a factor of at most ``1 + rate·(clip-1)``. Norms of zero are not counted, nor are those
+    that are not finite.
 
     Examples:
         >>> next_scale(0.0, 5.0, clip=2.0, rate=0.5), next_scale(1.0, 1e9, clip=2.0, rate=0.5)
         (5.0, 1.5)
     """
+    if not counts(length):
+        return scale
     if scale == 0.0:
-        return length if math.isfinite(length) else 0.0
+        return length
     return (1.0 - rate) * scale + rate * min(length, clip * scale)
 
 
@@ -41,18 +54,30 @@ def norm(tensors: list[Tensor]) -> float:
         (5.0, 529.1502685546875)
     """
     if any(t.dtype in _SIXTEEN_BITS for t in tensors):
-        return math.hypot(*(float(torch.linalg.vector_norm(t, dtype=_wide(t.dtype))) for t in tensors))
-    return math.hypot(*(float(length) for length in torch._foreach_norm(tensors)))
+        lengths = [torch.linalg.vector_norm(t, dtype=_wide(t.dtype)) for t in tensors]
+    else:
+        lengths = list(torch._foreach_norm(tensors))
+    if len({(length.dtype, length.device) for length in lengths}) == 1:
+        total = math.hypot(*torch.stack(lengths).tolist())  # waits for the device once
+    else:
+        total = math.hypot(*map(float, lengths))
+    if math.isinf(total):  # perhaps only in 32 bits
+        total = math.hypot(*(float(torch.linalg.vector_norm(_real(t).double())) for t in tensors))
+    return total
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in _SIXTEEN_BITS else dtype
 
 
+def _real(tensor: Tensor) -> Tensor:
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
 class Clipped(AsyncOptimizer):
     """Mixin in front of a rule with one point: what arrives is clipped first, ``g·min(1, c·s/‖g‖)``.
 
-    ``s = (1-r)·s + r·min(‖g‖, c·s)`` is a running scale of norms that the first gradient sets. With ``clip_norm`` the
+    ``s = (1-r)·s + r·min(‖g‖, c·s)`` is a running scale of norms that the first gradient sets. With ``clip_at`` the
     threshold is that number instead. Arrivals that weigh nothing are not looked at. Norms and scales are those of a
     param group, kept as numbers in it; reading a norm waits for the device.
 
@@ -88,8 +113,8 @@ class Clipped(AsyncOptimizer):
 
     def _check_group(self, group: Group) -> None:
         super()._check_group(group)
-        if group.get("clip_norm") is not None:
-            POSITIVE.check("clip_norm", group["clip_norm"])
+        if group.get("clip_at") is not None:
+            POSITIVE.check("clip_at", group["clip_at"])
 
     def _apply(self, work: Work, arrival: Arrival) -> None:
         if not self.needs(arrival):
@@ -100,7 +125,8 @@ class Clipped(AsyncOptimizer):
             for group, params, grads in work:
                 length = norm(grads)
                 threshold = self._threshold(group, length, arrival)
-                factor = 1.0 if length <= threshold else threshold / length
+                # What is not finite passes as it is, for others to see.
+                factor = threshold / length if threshold < length < math.inf else 1.0
                 clipped.append((group, params, grads if factor == 1.0 else list(torch._foreach_mul(grads, factor))))
                 square = min(length, 1e150) ** 2
                 passed, whole = passed + factor * square, whole + square
@@ -109,8 +135,8 @@ class Clipped(AsyncOptimizer):
 
     def _threshold(self, group: Group, length: float, arrival: Arrival) -> float:
         """Return the norm at which a gradient of this norm is cut off, and move the scale on."""
-        if group.get("clip_norm") is not None:
-            return float(group["clip_norm"])
+        if group.get("clip_at") is not None:
+            return float(group["clip_at"])
         clip, scale = float(group["clip"]), group["clip_scale"]
         group["clip_scale"] = next_scale(scale, length, clip=clip, rate=float(group["clip_rate"]))
         return clip * scale if scale else math.inf

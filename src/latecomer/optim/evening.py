@@ -6,7 +6,7 @@ import math
 from typing import ClassVar
 
 from .base import Arrival, Group
-from .clipping import Clipped, next_scale
+from .clipping import Clipped, counts, next_scale
 
 __all__ = ["EvenlyClipped"]
 
@@ -62,7 +62,7 @@ class EvenlyClipped(Clipped):
         ratios = [*group["clip_ratios"], *[1.0] * (place + 1 - len(group["clip_ratios"]))]
         visits = [*group["clip_visits"], *[0] * (place + 1 - len(group["clip_visits"]))]
         r = ratios[place]
-        if math.isfinite(length):
+        if counts(length):
             if z:
                 visits[place] += 1
                 # The mean of all visits at first, with the 1 it starts at as one of them; a running mean later on.
@@ -75,7 +75,7 @@ class EvenlyClipped(Clipped):
 
     def _lateness(self, group: Group, arrival: Arrival) -> int:
         """Return the class of an arrival: 0 below its worker's mean wait, then one class for every factor of √2."""
-        worker, wait = arrival.worker or 0, arrival.delay + 1
+        worker, wait = int(arrival.worker or 0), arrival.delay + 1
         mean, visits = group["clip_waits"].get(worker, (0.0, 0))
         late = wait / mean if visits else 1.0
         mean += max(RATE, 1.0 / (visits + 1)) * (wait - mean)

@@ -136,10 +136,6 @@ class OrderedMomentum(VersionIndexed, _MomentumRule):
     def _remembered_lr(self, group: Group) -> float:
         return float(group["lr"]) if group["catch_up"] else 0.0
 
-    def needs(self, arrival: Arrival) -> bool:
-        """Late gradients of version 1 are replaced by zero (Algorithm 1: "Use g = 0")."""
-        return super().needs(arrival) and (arrival.version > 1 or arrival.t == 1)
-
     def _update(self, group: Group, params: list[Tensor], grads: list[Tensor], arrival: Arrival) -> None:
         runs, version, t = group["runs"], arrival.version, arrival.t
         if not self.needs(arrival):

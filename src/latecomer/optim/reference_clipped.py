@@ -23,7 +23,7 @@ class ClippedTwin(Twin):
     """
 
     def __init__(self, x1: Tensor, **options: Any) -> None:
-        super().__init__(x1, **{"clip": 1.5, "clip_rate": 0.01, "clip_norm": None, **options})
+        super().__init__(x1, **{"clip": 1.5, "clip_rate": 0.01, "clip_at": None, **options})
         self.raw: list[Received] = []
         self.workers: list[int] = []
 
@@ -42,9 +42,10 @@ class ClippedTwin(Twin):
         for i, r in enumerate(self.raw):
             usual, o = self.usual(i), r.options
             norm = float(r.g.norm()) / usual
-            most = o["clip_norm"] / usual if o["clip_norm"] else o["clip"] * s if s and self.may_clip(i) else math.inf
+            most = o["clip_at"] / usual if o["clip_at"] else o["clip"] * s if s and self.may_clip(i) else math.inf
             left = min(1.0, most / norm) if norm else 1.0
-            s = norm if not s else (1 - o["clip_rate"]) * s + o["clip_rate"] * min(norm, o["clip"] * s)
+            if norm:
+                s = norm if not s else (1 - o["clip_rate"]) * s + o["clip_rate"] * min(norm, o["clip"] * s)
         return left
 
     def usual(self, index: int) -> float:
@@ -76,6 +77,8 @@ class EvenTwin(ClippedTwin):
             ratio = ratios.get(place, 1.0)
             if i == index:
                 return ratio
+            if not norm:
+                continue
             if z:
                 visits[place] = visits.get(place, 0) + 1
                 share = max(rate, 1 / (visits[place] + 1))

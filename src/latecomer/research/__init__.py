@@ -2,7 +2,7 @@
 
 from .board import board, front_of, over_rates
 from .candidates import CANDIDATES, Candidate
-from .fairness import PROBLEMS, Fairness, measure
+from .fairness import PROBLEMS
 from .hard import HARD, Setting, hard_plan, hard_table
 from .measured import Watch, run_measured, slow_over_fast
 from .pareto import Score, front
@@ -17,7 +17,6 @@ __all__ = [
     "PROBLEMS",
     "SIZES",
     "Candidate",
-    "Fairness",
     "Metric",
     "Score",
     "Setting",
@@ -31,7 +30,6 @@ __all__ = [
     "front_of",
     "hard_plan",
     "hard_table",
-    "measure",
     "over_rates",
     "plan",
     "real",

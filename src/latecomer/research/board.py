@@ -49,7 +49,14 @@ def found_rows(sweep: Sweep, store: Store) -> list[dict[str, Any]]:
         candidate = find(run.method, options)
         if run.key in store and candidate is not None:
             named[run.key] = candidate.name
-    return [{**row, "candidate": named[row["key"]]} for row in store.rows(list(named))]
+    rows = [{**row, "candidate": named[row["key"]]} for row in store.rows(list(named))]
+    for row in rows:
+        if "slow_over_fast" not in row:
+            raise ValueError(
+                f"Run {row['key'][:12]} in {store.folder} was made by another command, which did not look at what the "
+                "research needs: use another store"
+            )
+    return rows
 
 
 def whole_seeds(rows: Sequence[dict[str, Any]], rates: int) -> list[dict[str, Any]]:
@@ -233,8 +240,8 @@ def ended(row: Mapping[str, Any], metric: Metric) -> float:
 def front_of(table: pl.DataFrame, stable: str, fair: str) -> list[str]:
     """Return the candidates on the front of two columns: the share of good runs, and a loss or an influence.
 
-    Of a column of losses (``excess_...``, ``theorem``) less is better, and what differs by less than a half is taken
-    for the same, since it is noise; an influence is best at 1.
+    Of a column of losses (``excess_...``, ``theorem``) less is better, and they count in
+    steps of a factor of 1.5, since less is noise; an influence is best at 1.
 
     Examples:
         >>> rows = [("a", 0.9, 1.0), ("b", 0.5, 0.002), ("c", 0.5, 0.3)]

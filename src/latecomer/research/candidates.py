@@ -49,7 +49,7 @@ CANDIDATES: Mapping[str, Candidate] = {
         Candidate("ordered-momentum", "ordered-momentum", {"beta": BETA}),
         Candidate("catch-up", "catch-up", {"beta": BETA}),
         Candidate("catch-up-adamw", "catch-up-adamw", {"beta": BETA}),
-        Candidate("clipped-catch-up, fixed 1", "clipped-catch-up", {"beta": BETA, "clip_norm": 1.0}),
+        Candidate("clipped-catch-up, fixed 1", "clipped-catch-up", {"beta": BETA, "clip_at": 1.0}),
         Candidate("clipped-catch-up, c 1.5", "clipped-catch-up", {"beta": BETA, "clip": 1.5}),
         Candidate("even-catch-up", "even-catch-up", {"beta": BETA}),
         Candidate("even-momentum", "even-momentum", {"beta": BETA}),

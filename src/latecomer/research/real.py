@@ -10,6 +10,7 @@ import polars as pl
 from torch import Tensor, nn
 
 from ..engines import Engine
+from ..optim.checks import AT_LEAST_ZERO
 from ..problems import Digits
 from ..training import fit
 from .candidates import CANDIDATES
@@ -32,7 +33,7 @@ class Sleepy(Digits):
 
     def __init__(self, pause: float = 0.02, **options: Any) -> None:
         super().__init__(**options)
-        self.pause = pause
+        self.pause = AT_LEAST_ZERO.check("pause", pause)
 
     def __repr__(self) -> str:
         return f"Sleepy(pause={self.pause}, {super().__repr__()})"
@@ -74,6 +75,8 @@ def real(
         >>> rows["candidate"].to_list()
         ['momentum']
     """
+    if not (names and rates):
+        raise ValueError("There is nothing to train: name a candidate and a learning rate")
     problem, rows = Sleepy(pause, network="mlp"), []
     for name in names:
         for lr in rates:
