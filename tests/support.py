@@ -17,6 +17,8 @@ from latecomer.optim.reference import Twin
 from latecomer.optim.reference_clipped import CLIPPED_TWINS
 
 NAMES = sorted(METHODS)
+KINDS = [name for name in NAMES if name not in ("clipped-catch-up", "even-momentum")]
+"""One of each kind: the other two are the clip of even-catch-up, or part of it, on rules that are here."""
 TWINS = {**PAPER_TWINS, **CLIPPED_TWINS}
 SHAPES = ((3, 4), (5,), ())
 

@@ -116,4 +116,4 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=120, stateful_step_count=40)
+TestAnyOrder.settings = settings(max_examples=90, stateful_step_count=40)

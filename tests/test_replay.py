@@ -12,7 +12,7 @@ import torch
 import latecomer as lc
 from latecomer.problems import Quadratic
 from latecomer.trace import STATUSES
-from support import NAMES, OPTIONS
+from support import KINDS, OPTIONS
 
 
 def eventful(method: str, problem: Quadratic, **options: Any) -> tuple[lc.Server, torch.Tensor]:
@@ -62,7 +62,7 @@ def eventful(method: str, problem: Quadratic, **options: Any) -> tuple[lc.Server
     return server, x.detach()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_an_eventful_recorded_run_replays_to_the_bit(name: str, tmp_path: Path) -> None:
     problem, options = Quadratic(), {**OPTIONS[name], "lr": 1e-3}
     server, x = eventful(name, problem, **options)

@@ -16,7 +16,7 @@ from latecomer.optim import AsyncSGD, OrderedMomentum
 from latecomer.policy import Async, Policy, Ticket, Verdict
 from latecomer.seeds import sample_seeds
 from latecomer.trace import STATUSES
-from support import NAMES, everything, make, same, server, vector
+from support import KINDS, everything, make, same, server, vector
 
 
 def test_tickets_versions_and_delays() -> None:
@@ -35,7 +35,7 @@ def test_tickets_versions_and_delays() -> None:
     assert trace.status.tolist() == ["applied", "zero", "applied", "zero"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_the_stored_point_is_the_iterate_of_the_version(name: str) -> None:
     s = server(name)
     x = s._params[0]
@@ -100,7 +100,7 @@ def test_a_computation_that_fails_leaves_the_ticket_out() -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_non_finite_contributions_count_and_weigh_nothing(name: str, bad: float) -> None:
     s = server(name)
     for w in range(3):
@@ -270,7 +270,7 @@ def test_cancelling() -> None:
     assert s.issue(1).version == 3
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 @given(order=st.lists(st.integers(0, 2), min_size=1, max_size=20), cut=st.integers(0, 19))
 def test_a_resumed_server_goes_on_bit_for_bit(name: str, order: list[int], cut: int) -> None:
     straight, broken = server(name), server(name)

@@ -36,7 +36,7 @@ class Pareto:
     """
 
     size: Size = "quick"
-    """quick: minutes, one seed, no data to fetch; standard: a night of one core, data is fetched; full: days."""
+    """quick: minutes, one seed, no data to fetch; standard: half a day of one core, data is fetched; full: days."""
     store: Path = Path("runs")
     """Folder of the runs."""
     out: Path = Path("research")

@@ -25,7 +25,7 @@ from latecomer.engines.local import LocalEngine
 from latecomer.engines.payload import Payload
 from latecomer.testing import CHECKS, check_engine
 from latecomer.training import Task, replay
-from support import NAMES, OPTIONS
+from support import KINDS, OPTIONS
 
 ROOT = Path(__file__).parent.parent.parent
 OWN = ["train", str(ROOT / "examples" / "own_model.py") + ":task"]
@@ -47,7 +47,7 @@ def test_checks_that_do_not_exist_are_named() -> None:
     assert len(check_engine(InlineEngine, processes=False, only=["killed"])) == 4
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_every_method_trains_and_replays_to_the_bit(name: str, tmp_path: Path) -> None:
     options = {**OPTIONS[name], "lr": 1e-3 if name == "ordered-mu2-anytime" else 0.02}
     options.pop("workers", None)  # the server says how many there are

@@ -12,7 +12,7 @@ import torch
 
 from latecomer.optim import METHODS, Ball, Momentum, Mu2SGD, OrderedMomentum, OrderedMu2Anytime
 from latecomer.optim.kernels import accumulate_and_descend
-from support import NAMES, OPTIONS, flat, make, make_twin, parameters, relative, run, side_by_side
+from support import KINDS, NAMES, OPTIONS, flat, make, make_twin, parameters, relative, run, side_by_side
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16]
 DELAYS = [0, 1, 0, 2, 4, 0, 3, 1]
@@ -41,7 +41,7 @@ def train(opt: torch.optim.Optimizer, delays: list[int]) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_a_resumed_run_continues_bit_for_bit(name: str, dtype: torch.dtype) -> None:
     straight = parameters(dtype)
     opt = make(name, [{"params": straight[:1], "lr": 0.05}, {"params": straight[1:]}], **BUSY[name])
@@ -70,7 +70,7 @@ def test_a_resumed_run_continues_bit_for_bit(name: str, dtype: torch.dtype) -> N
             assert torch.equal(value, right["state"][i][key])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize(
     "duplicate", [copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))], ids=["deepcopy", "pickle"]
 )
@@ -96,7 +96,7 @@ def test_a_copy_keeps_projection_and_weights() -> None:
         assert other.weights == SQUARES
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_param_groups_have_their_own_options(name: str) -> None:
     """Two groups in one optimizer equal two optimizers."""
     params, alone = parameters(), parameters()
@@ -114,7 +114,7 @@ def test_param_groups_have_their_own_options(name: str) -> None:
     assert relative(flat(params), flat(alone)) < 1e-14
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_add_param_group_joins_at_the_current_arrival(name: str) -> None:
     params = parameters()
     opt = make(name, params[:2], output="uniform")
@@ -132,7 +132,7 @@ def test_add_param_group_joins_at_the_current_arrival(name: str) -> None:
     assert fresh.state_dict()["param_groups"] == opt.state_dict()["param_groups"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_a_bad_group_is_not_added(name: str) -> None:
     opt = make(name, parameters()[:2])
     with pytest.raises(ValueError, match="Invalid lr value: -1"):
@@ -140,7 +140,7 @@ def test_a_bad_group_is_not_added(name: str) -> None:
     assert len(opt.param_groups) == 1
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_parameters_without_gradient_are_skipped_and_gradients_only_read(name: str) -> None:
     params, small = parameters(), parameters()
     opt, without = make(name, params), make(name, [small[0], small[2]])
@@ -162,7 +162,7 @@ def test_parameters_without_gradient_are_skipped_and_gradients_only_read(name: s
     assert torch.equal(params[2], small[2])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_no_gradient_at_all_still_counts_as_an_arrival(name: str) -> None:
     params = parameters()
     opt = make(name, params)
@@ -172,7 +172,7 @@ def test_no_gradient_at_all_still_counts_as_an_arrival(name: str) -> None:
     assert torch.equal(flat(params), before)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_learning_rate_schedulers(name: str) -> None:
     params, manual = parameters(), parameters()
     opt, other = make(name, params), make(name, manual)
@@ -187,7 +187,7 @@ def test_learning_rate_schedulers(name: str) -> None:
     assert opt.param_groups[0]["lr"] < 1e-12
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_a_tensor_learning_rate(name: str) -> None:
     params, plain = parameters(), parameters()
     lr = OPTIONS[name]["lr"]
@@ -196,7 +196,7 @@ def test_a_tensor_learning_rate(name: str) -> None:
     assert torch.equal(flat(params), flat(plain))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_named_parameters_hooks_and_grad_scaler(name: str) -> None:
     model = torch.nn.Linear(3, 2)
     opt = make(name, list(model.named_parameters()))
@@ -214,7 +214,7 @@ def test_named_parameters_hooks_and_grad_scaler(name: str) -> None:
     assert "param_names" in opt.state_dict()["param_groups"][0]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_a_wrapper_that_drops_keywords_sets_the_delay_as_an_attribute(name: str) -> None:
     by_keyword, by_attribute = parameters(), parameters()
     a, b = make(name, by_keyword), make(name, by_attribute)
@@ -226,7 +226,7 @@ def test_a_wrapper_that_drops_keywords_sets_the_delay_as_an_attribute(name: str)
     assert torch.equal(flat(by_keyword), flat(by_attribute))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_sixteen_bit_parameters_follow_the_twin(name: str, dtype: torch.dtype) -> None:
     """torch's fused CPU kernel is wrong there from one vector (16 elements) on; ours is as right as 16 bits allow."""
@@ -243,7 +243,7 @@ def test_sixteen_bit_fused_kernel_of_this_torch_is_still_the_one_we_step_around(
     assert not torch.equal(x, torch.full_like(x, 0.5))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("layout", ["transposed gradient", "strided parameter", "channels last", "complex"])
 def test_memory_layouts(name: str, layout: str) -> None:
     """The fused kernel walks raw memory; whatever the layout, the result is that of contiguous tensors."""
@@ -277,7 +277,7 @@ def test_memory_layouts(name: str, layout: str) -> None:
     torch.testing.assert_close(plain, special, rtol=1e-13, atol=1e-13)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_mixed_dtypes_in_one_group(name: str) -> None:
     mixed = [torch.nn.Parameter(torch.ones(20, dtype=d)) for d in DTYPES]
     opt = make(name, mixed)
@@ -293,7 +293,7 @@ def test_mixed_dtypes_in_one_group(name: str) -> None:
         assert torch.equal(p, q)
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if "clip" not in OPTIONS[n]])  # a clip looks at norms
+@pytest.mark.parametrize("name", [n for n in KINDS if "clip" not in OPTIONS[n]])  # a clip looks at norms
 def test_nothing_depends_on_the_device(name: str) -> None:
     """On the meta device any step that looked at a value, or made a tensor elsewhere, would raise."""
     params = [torch.nn.Parameter(torch.ones(4, 5, device="meta")), torch.nn.Parameter(torch.ones(3, device="meta"))]
@@ -412,7 +412,7 @@ def test_last_output_is_the_parameters_themselves() -> None:
     assert all(a is b for a, b in zip(opt.output_parameters(), params, strict=True))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_query_hands_out_the_points(name: str) -> None:
     params = parameters()
     opt = make(name, params)
@@ -448,7 +448,7 @@ def test_twin_table_and_method_table_agree() -> None:
         assert make_twin(name, parameters()).iterates
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_no_state_is_part_of_a_graph(name: str) -> None:
     params = parameters()
     opt = make(name, params[:2], output="uniform")

@@ -24,7 +24,7 @@ from latecomer.optim import (
     OrderedMomentum,
     OrderedMu2Anytime,
 )
-from support import NAMES, flat, make, parameters, run
+from support import KINDS, flat, make, parameters, run
 
 
 def snapshot(opt: AsyncOptimizer) -> Any:
@@ -73,7 +73,7 @@ BAD_DELAYS = [
 
 
 @pytest.mark.parametrize(("delay", "error", "message"), BAD_DELAYS, ids=[repr(d[0]) for d in BAD_DELAYS])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_bad_delays(name: str, delay: Any, error: type[Exception], message: str) -> None:
     opt = running(name)
     before = snapshot(opt)
@@ -111,7 +111,7 @@ def test_two_delays_that_contradict_each_other() -> None:
     opt.step(delay=2)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize(
     ("arrival", "error", "message"),
     [
@@ -165,7 +165,7 @@ def test_one_point_rules_refuse_a_second_gradient() -> None:
     assert unchanged(opt, before)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize(
     ("option", "value", "error"),
     [
@@ -234,7 +234,7 @@ def test_bad_options_of_one_method(make_it: Any, error: type[Exception], message
         make_it(parameters())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_a_schedule_that_leaves_the_range_is_stopped_before_anything_moves(name: str) -> None:
     opt = running(name)
     opt.param_groups[0]["lr"] = math.nan
@@ -273,7 +273,7 @@ def test_sparse_gradients_are_refused() -> None:
     assert opt.t == 0
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_foreign_checkpoints_are_refused(name: str) -> None:
     opt = running(name)
     before = snapshot(opt)
@@ -309,7 +309,7 @@ def test_foreign_checkpoints_are_refused(name: str) -> None:
         assert unchanged(opt, before)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_query_needs_room_for_its_points(name: str) -> None:
     opt = running(name)
     with pytest.raises(ValueError, match=f"query needs {opt.points} sequences of 3 tensors"):
