@@ -27,6 +27,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@if [ -e $@ ]; then touch $@; else \
 	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Latecomer needs Python 3.11 or newer: set PYTHON=python3.11 (this is %s)" % sys.version.split()[0])' && \
 	  echo "Setting up $(VENV) from constraints.txt (once, about two minutes)" && \
+	  if [ -L $(VENV) ]; then rm $(VENV); fi && \
 	  $(PYTHON) -m venv --clear $(VENV) && \
 	  $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt hatchling editables && \
 	  $(BIN)/python -m pip install -qq --disable-pip-version-check --no-build-isolation -c constraints.txt -e '.[dev]' && \

@@ -104,9 +104,9 @@ def test_runs_that_nobody_looked_at_are_refused(tmp_path: Path, capsys: pytest.C
 
 
 def test_every_candidate_trains_on_workers() -> None:
-    rows = latecomer.research.real(rates=(0.03,), steps=12, workers=2, engine="inline", pause=0.0)
-    assert rows["candidate"].to_list() == list(CANDIDATES)
-    assert rows["f1"].null_count() == 0
+    rows = list(latecomer.research.real(rates=(0.03,), steps=12, workers=2, engine="inline", pause=0.0))
+    assert [row["candidate"] for row in rows] == list(CANDIDATES)
+    assert all(row["f1"] is not None for row in rows)
 
 
 @pytest.mark.parametrize(

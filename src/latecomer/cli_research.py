@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from rich import box
@@ -69,6 +69,8 @@ class Pareto:
         if not console.is_terminal:
             console.width = 140
         console.print(_scores(table, problems))
+        if any((table[f"stable_{name}"] != table[f"stable_kin_{name}"]).any() for name in problems):
+            console.print(_scores(table, problems, kin="kin_"))
         curves = research.over_rates(size, store, who)
         for name, figure, numbers in (
             (f"pareto-{self.size}", report.plane(table, problems), table),
@@ -150,8 +152,8 @@ class Real:
     """Processes; while one is late it needs no core."""
     pause: float = 0.02
     """Seconds that a slow batch takes longer."""
-    rates: tuple[float, ...] = (0.03, 0.06, 0.1)
-    """Learning rates."""
+    rates: tuple[float, ...] = (0.003, 0.03, 0.06, 0.1)
+    """Learning rates; the first is for AdamW."""
     seed: int = 100
     """Draws the samples, initialises the model."""
     out: Path = Path("research")
@@ -159,27 +161,26 @@ class Real:
 
     def run(self, console: Console) -> None:
         """Train, print, write."""
+        import polars as pl
+
         from . import report, research
         from .bench.tables import write_page
 
         writable(self.out)
-        with console.status("") as status:
-            table = research.real(
-                rates=self.rates,
-                steps=self.steps,
-                workers=self.workers,
-                pause=self.pause,
-                seed=self.seed,
-                told=status.update,
-            )
+        given = {"steps": self.steps, "workers": self.workers, "pause": self.pause, "seed": self.seed}
+        rows: list[dict[str, Any]] = []
+        made = ((f"{row['candidate']}, lr {row['lr']:g}", row) for row in research.real(rates=self.rates, **given))
+        for row in watched(made, len(research.CANDIDATES) * len(self.rates), console, "real"):
+            rows.append(row)
+            _csv(self.out, "real", pl.DataFrame(rows, infer_schema_length=None))  # what is done is not lost
+        table = pl.DataFrame(rows, infer_schema_length=None)
         drawn = Table("candidate", "lr", box=box.SIMPLE_HEAD, title=f"{self.workers} real processes")
         for name in ("F1", "slow F1", "delay, slow", "delay, fast"):
             drawn.add_column(name, justify="right")
-        for row in table.iter_rows(named=True):
+        for row in rows:
             cells = (_cell(name, row[name]) for name in ("f1", "f1_slow", "slow", "fast"))
             drawn.add_row(row["candidate"], f"{row['lr']:g}", *cells)
         console.print(drawn)
-        _csv(self.out, "real", table)
         rates = " ".join(f"{rate:g}" for rate in self.rates)
         how = f"--steps {self.steps} --workers {self.workers} --pause {self.pause:g} --rates {rates} --seed {self.seed}"
         title = f"{self.workers} real processes"
@@ -233,16 +234,19 @@ def _say_what_is_missing(sweeps: list[Sweep], store: Store, console: Console) ->
             console.print(f"{sweep.name}: {todo:,} of {total:,} runs are not there", soft_wrap=True)
 
 
-def _scores(table: pl.DataFrame, problems: list[str]) -> Table:
+def _scores(table: pl.DataFrame, problems: list[str], kin: str = "") -> Table:
     """Draw shares of learning rates with the number of runs, and three measures of fairness."""
     from .report.research import NAMES
 
-    drawn = Table(box=box.SIMPLE_HEAD, title="Share of learning rates that work (runs), and fairness")
+    drawn = Table(
+        box=box.SIMPLE_HEAD,
+        title=f"Share of learning rates near {'the best of its kind' if kin else 'the best'} (runs), and fairness",
+    )
     drawn.add_column("candidate", min_width=20)
     for head in (*(NAMES[name] for name in problems), "excess, far", "say, far", "theorem"):
         drawn.add_column(head, justify="right", no_wrap=True)
     for row in table.sort(f"stable_{problems[0]}", descending=True, nulls_last=True).iter_rows(named=True):
-        shares = (_of_runs(row[f"stable_{name}"], row[f"runs_{name}"]) for name in problems)
+        shares = (_of_runs(row[f"stable_{kin}{name}"], row[f"runs_{name}"]) for name in problems)
         fair = (_cell(name, row[name]) for name in ("excess_far", "say_far", "theorem"))
         drawn.add_row(row["candidate"], *shares, *fair)
     return drawn

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from ..research import CANDIDATES, METRICS
 from ..research.board import front_of
@@ -16,9 +17,9 @@ from .figures import GREY, tidy
 __all__ = ["plane", "rate_curves"]
 
 FAIR = {
-    "excess_far": "excess loss, centres 10 apart",
-    "say_far": "influence of slow over fast, centres 10 apart",
-    "theorem": "counter-example: measured over the bound",
+    "excess_far": "excess loss, centres 10 apart; fairer →",
+    "say_far": "influence of slow over fast, centres 10 apart; fair at 1",
+    "theorem": "counter-example: measured over the bound; fairer →",
 }
 NAMES = {
     "digits": "digits",
@@ -68,7 +69,8 @@ def plane(table: pl.DataFrame, problems: Sequence[str]) -> Figure:
         for name, (colour, _, marker) in LOOKS.items()
         if name in set(table["candidate"])
     ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False, fontsize=9)
+    handles += panels[0][0].plot([], [], color=GREY, linewidth=1, label="on the front")
+    figure.legend(handles=handles, loc="outside upper center", ncols=5, frameon=False, fontsize=9)
     return figure
 
 
@@ -113,6 +115,7 @@ def _dots(axes: Axes, table: pl.DataFrame, shares: str, fair: str) -> None:
         axes.axvline(1.0, color=GREY, linestyle="--", linewidth=1)
     else:
         axes.set_xscale("log")
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.invert_xaxis()  # to the right is fairer, as in the other panel
     axes.margins(x=0.08)
 
@@ -139,7 +142,7 @@ def rate_curves(table: pl.DataFrame) -> Figure:
         tidy(axes, NAMES[problem])
         for name, (colour, dash, _) in LOOKS.items():
             own = table.filter((pl.col("problem") == problem) & (pl.col("candidate") == name)).sort("lr")
-            axes.plot(own["lr"], own["value"], color=colour, linestyle=dash, linewidth=2)
+            axes.plot(own["lr"], own["value"], color=colour, linestyle=dash, linewidth=2, marker=".", markersize=5)
         axes.set_xscale("log")
         axes.set_xlabel("learning rate")
         axes.set_ylabel(f"{_word(problem)} at the end, mean over seeds")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import polars as pl
 from torch import Tensor, nn
 
 from ..engines import Engine
@@ -16,6 +15,9 @@ from ..training import fit
 from .candidates import CANDIDATES
 
 __all__ = ["Sleepy", "real"]
+
+RATES = (0.003, 0.03, 0.06, 0.1)
+"""The first is for AdamW, whose learning rates are on another scale."""
 
 
 class Sleepy(Digits):
@@ -48,17 +50,16 @@ class Sleepy(Digits):
 def real(
     names: Sequence[str] = tuple(CANDIDATES),
     *,
-    rates: Sequence[float] = (0.03, 0.06, 0.1),
+    rates: Sequence[float] = RATES,
     steps: int = 1000,
     workers: int = 3,
     engine: str | Engine = "local",
     pause: float = 0.02,
     seed: int = 100,
-    told: Callable[[str], None] = lambda words: None,
-) -> pl.DataFrame:
-    """Train every candidate with workers that really are late on slow samples; one row a candidate and learning rate.
+) -> Iterator[dict[str, Any]]:
+    """Train every candidate with workers that really are late on slow samples; a row a candidate and learning rate.
 
-    Columns: ``candidate``, ``lr``, ``f1``, ``f1_slow`` and the mean delays ``slow`` and ``fast``.
+    Entries: ``candidate``, ``lr``, ``f1``, ``f1_slow`` and the mean delays ``slow`` and ``fast``.
 
     Args:
         names: Names in `CANDIDATES`.
@@ -68,33 +69,28 @@ def real(
         engine: Where they are.
         pause: Seconds that a slow batch takes longer.
         seed: Draws the samples, initialises the model.
-        told: Called before every run, for progress.
 
     Examples:
         >>> rows = real(("momentum",), rates=(0.03,), steps=20, workers=2, engine="inline", pause=0.0)
-        >>> rows["candidate"].to_list()
+        >>> [row["candidate"] for row in rows]
         ['momentum']
     """
     if not (names and rates):
         raise ValueError("There is nothing to train: name a candidate and a learning rate")
-    problem, rows = Sleepy(pause, network="mlp"), []
+    problem = Sleepy(pause, network="mlp")
     for name in names:
         for lr in rates:
-            told(f"{name}, lr {lr:g}")
             candidate = CANDIDATES[name]
             result = fit(
                 problem, optimizer=candidate.method, workers=workers, engine=engine, steps=steps, seed=seed, lr=lr,
                 evaluate_every=steps, **candidate.options,
             )  # fmt: skip
             last, slow = result.history.row(-1, named=True), result.trace.group > 0
-            rows.append(
-                {
-                    "candidate": name,
-                    "lr": lr,
-                    "f1": last["f1"],
-                    "f1_slow": last["f1_slow"],
-                    "slow": float(result.trace.delay[slow].mean()) if slow.any() else None,
-                    "fast": float(result.trace.delay[~slow].mean()),
-                }
-            )
-    return pl.DataFrame(rows)
+            yield {
+                "candidate": name,
+                "lr": lr,
+                "f1": last["f1"],
+                "f1_slow": last["f1_slow"],
+                "slow": float(result.trace.delay[slow].mean()) if slow.any() else None,
+                "fast": float(result.trace.delay[~slow].mean()),
+            }
