@@ -167,7 +167,7 @@ class Real:
         from .bench.tables import write_page
 
         writable(self.out)
-        given = {"steps": self.steps, "workers": self.workers, "pause": self.pause, "seed": self.seed}
+        given: dict[str, Any] = {"steps": self.steps, "workers": self.workers, "pause": self.pause, "seed": self.seed}
         rows: list[dict[str, Any]] = []
         made = ((f"{row['candidate']}, lr {row['lr']:g}", row) for row in research.real(rates=self.rates, **given))
         for row in watched(made, len(research.CANDIDATES) * len(self.rates), console, "real"):
