@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from .base import AsyncOptimizer, Params
 from .checks import Range
@@ -95,22 +95,7 @@ class EvenCatchUp(EvenlyClipped, OrderedMomentum):
     """
 
     method = "even-catch-up"
-    ranges: ClassVar[Mapping[str, Range]] = {**Clipped.ranges, "beta": BETA}
-
-    def __init__(
-        self,
-        params: Params,
-        lr: float,
-        beta: float = 0.1,
-        *,
-        clip: float = 1.5,
-        clip_rate: float = 0.01,
-        weight_decay: float = 0.0,
-        output: str = "last",
-        seed: int = 0,
-    ) -> None:
-        options = {"beta": beta, "catch_up": True, "clip": clip, "clip_rate": clip_rate}
-        AsyncOptimizer.__init__(self, params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
+    _fixed: ClassVar[Mapping[str, Any]] = {"catch_up": True}
 
 
 class EvenMomentum(EvenlyClipped, Momentum):
@@ -139,19 +124,3 @@ class EvenMomentum(EvenlyClipped, Momentum):
     """
 
     method = "even-momentum"
-    ranges: ClassVar[Mapping[str, Range]] = {**Clipped.ranges, "beta": BETA}
-
-    def __init__(
-        self,
-        params: Params,
-        lr: float,
-        beta: float = 0.1,
-        *,
-        clip: float = 1.5,
-        clip_rate: float = 0.01,
-        weight_decay: float = 0.0,
-        output: str = "last",
-        seed: int = 0,
-    ) -> None:
-        options = {"beta": beta, "clip": clip, "clip_rate": clip_rate}
-        AsyncOptimizer.__init__(self, params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)

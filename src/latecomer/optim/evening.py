@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-from .base import Arrival, Group
+from .base import Arrival, AsyncOptimizer, Group, Params
+from .checks import Range
 from .clipping import Clipped, counts, next_scale
+from .momentum import BETA
 
 __all__ = ["EvenlyClipped"]
 
@@ -44,12 +47,31 @@ class EvenlyClipped(Clipped):
         {'one scale': 0.16, 'even': 1.0}
     """
 
+    ranges: ClassVar[Mapping[str, Range]] = {**Clipped.ranges, "beta": BETA}
     bookkeeping: ClassVar[frozenset[str]] = Clipped.bookkeeping | {
         "clip_usual",
         "clip_ratios",
         "clip_visits",
         "clip_waits",
     }
+
+    _fixed: ClassVar[Mapping[str, Any]] = {}
+    """Options that the rule behind the clip needs, and nobody chooses."""
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float,
+        beta: float = 0.1,
+        *,
+        clip: float = 1.5,
+        clip_rate: float = 0.01,
+        weight_decay: float = 0.0,
+        output: str = "last",
+        seed: int = 0,
+    ) -> None:
+        options = {"beta": beta, **self._fixed, "clip": clip, "clip_rate": clip_rate}
+        AsyncOptimizer.__init__(self, params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
 
     def _start_group(self, group: Group) -> None:
         super()._start_group(group)
