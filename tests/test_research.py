@@ -136,7 +136,8 @@ def test_heavy_tails_are_the_slow_groups_alone() -> None:
 def test_every_size_has_runs_that_can_be_made() -> None:
     for size in SIZES:
         for sweep in plan(size):
-            assert Sweep.from_toml(sweep.to_toml()).runs() == sweep.runs()
+            assert Sweep.from_toml(sweep.to_toml()).grids == sweep.grids
+            assert sweep.runs()[-1].key
 
 
 def test_every_candidate_is_found_again_by_its_options() -> None:
