@@ -9,12 +9,10 @@ from typing import Any
 import polars as pl
 
 from ..bench.tables import Part
-from ..research import CANDIDATES, METRICS
+from ..research import CANDIDATES, METRICS, PROBLEMS
 from .research import NAMES
 
 __all__ = ["hard_parts", "number", "pareto_parts", "real_parts", "share"]
-
-QUADRATICS = ("near", "far", "loud", "heavy-tailed")
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -60,7 +58,7 @@ def pareto_parts(table: pl.DataFrame) -> list[Part]:
     few = [known[name] for name in CANDIDATES if name in known]
     problems = [name for name in METRICS if f"stable_{name}" in table.columns]
     names = [NAMES[name] for name in problems]
-    fair = ["say, far", *(f"excess, {name}" for name in QUADRATICS), "theorem"]
+    fair = ["say, far", *(f"excess, {name}" for name in PROBLEMS), "theorem"]
     return [
         Part(
             ["candidate", *names],
@@ -95,7 +93,7 @@ def _best(row: Mapping[str, Any], problem: str) -> str:
 
 
 def _fair(row: Mapping[str, Any]) -> list[str]:
-    excess = (row.get(f"excess_{name}") for name in QUADRATICS)
+    excess = (row.get(f"excess_{name}") for name in PROBLEMS)
     return [number(row.get("say_far")), *(number(value) for value in excess), number(row.get("theorem"))]
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "found_rows",
     "front_of",
     "mean_or_inf",
+    "mean_say",
     "over_rates",
     "same_seeds",
     "shares_of",
@@ -82,6 +83,17 @@ def mean_or_inf(values: Iterable[float | None]) -> float:
     return sum(numbers) / len(numbers) if numbers else math.nan
 
 
+def mean_say(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the mean influence of slow over fast samples of the runs that have one.
+
+    Examples:
+        >>> mean_say([{"slow_over_fast": 0.5}, {"slow_over_fast": None}]), mean_say([])
+        (0.5, None)
+    """
+    says = [row["slow_over_fast"] for row in rows if row["slow_over_fast"] is not None]
+    return sum(says) / len(says) if says else None
+
+
 def _of(rows: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     return [row for row in rows if row["candidate"] == name]
 
@@ -107,10 +119,9 @@ def _fairness(size: Size, store: Store, who: Sequence[Candidate]) -> dict[str, d
         rows = same_seeds(found_rows(sweep, store))
         for each in who:
             own = _of(rows, each.name)
-            says = [row["slow_over_fast"] for row in own if row.get("slow_over_fast") is not None]
             table[each.name] |= {
                 f"excess_{name}": mean_or_inf(row.get("excess") for row in own),
-                f"say_{name}": sum(says) / len(says) if says else math.nan,
+                f"say_{name}": math.nan if (say := mean_say(own)) is None else say,
                 f"seeds_{name}": len(own),
             }
     bound = CounterExample(size.workers).promised.bound

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from ..experiments import Store, Sweep
-from .board import ended, ends, found_rows, mean_or_inf, same_seeds, shares_of, whole_seeds
+from .board import ended, ends, found_rows, mean_or_inf, mean_say, same_seeds, shares_of, whole_seeds
 from .candidates import CANDIDATES, Candidate
 from .plans import HELD_OUT, METRICS, PAPERS_DELAYS, Size, stability_sweeps
 
@@ -133,11 +133,9 @@ def hard_table(size: Size, store: Store) -> pl.DataFrame:
         >>> hard_table(size_of("quick"), Store(Path("nowhere"))).height
         0
     """
-    table: list[dict[str, Any]] = []
-    for setting in HARD:
-        trained, far = hard_plan(size).get(setting.name, (None, None))
-        if trained is None:
-            continue
+    table, plan = list[dict[str, Any]](), hard_plan(size)
+    for setting in (setting for setting in HARD if setting.name in plan):
+        trained, far = plan[setting.name]
         metric, rates = METRICS[setting.problem], len(setting.rates(size))
         rows = whole_seeds(found_rows(trained, store), rates)
         fair = [] if far is None else same_seeds(found_rows(far, store))
@@ -147,7 +145,6 @@ def hard_table(size: Size, store: Store) -> pl.DataFrame:
             found = ends(mine, shares[name], metric)
             at_best = [ended(row, metric) for row in mine if row["lr"] == found["lr"]]
             own = [row for row in fair if row["candidate"] == name]
-            says = [row["slow_over_fast"] for row in own if row["slow_over_fast"] is not None]
             table.append(
                 {
                     "setting": setting.name,
@@ -155,7 +152,7 @@ def hard_table(size: Size, store: Store) -> pl.DataFrame:
                     **{key: found[key] for key in ("stable", "low", "high", "runs", "seeds", "lr", "best", "slow")},
                     "worst": max(at_best) if metric.least else min(at_best),
                     "excess": mean_or_inf(row["excess"] for row in own) if own else None,
-                    "say": sum(says) / len(says) if says else None,
+                    "say": mean_say(own),
                 }
             )
     return pl.DataFrame(table, infer_schema_length=None)
