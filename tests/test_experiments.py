@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -159,14 +160,28 @@ def test_killed_three_times_and_resumed_gives_the_same_bytes(tmp_path: Path) -> 
 def test_what_the_dead_have_left_is_swept_up(tmp_path: Path) -> None:
     store, run = Store(tmp_path), small().runs()[0]
     run_one(run.as_dict(), str(tmp_path))
-    left, own = (tmp_path / run.key[:2] / f".part-{pid}-abc" for pid in (99999999, os.getpid()))
-    left.mkdir()
+    dead, here = 99999999, platform.node()
+    owners = (f"{dead}-{here}", f"{os.getpid()}-{here}", f"{dead}-{here}-2", f"x-{here}")
+    left, *others = (tmp_path / run.key[:2] / f".part-{owner}-abc" for owner in owners)
+    for part in (left, *others):
+        part.mkdir()
     (left / "run.json").write_text("{")
-    own.mkdir()
     store.sweep_up()
     assert not left.exists()
-    assert own.exists()
+    assert all(part.exists() for part in others)
     assert store.keys() == [run.key]
+
+
+def test_what_the_dying_leave_is_swept_up_when_the_next_sweep_ends(tmp_path: Path) -> None:
+    dying = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    part = tmp_path / "00" / f".part-{dying.pid}-{platform.node()}-abc"
+    part.mkdir(parents=True)
+    runs = run_sweep(small(), Store(tmp_path), processes=1)
+    assert next(runs)
+    assert part.exists()
+    dying.communicate()
+    assert list(runs)
+    assert not part.exists()
 
 
 def test_broken_entries_get_a_sentence_and_half_ones_are_made_again(tmp_path: Path) -> None:

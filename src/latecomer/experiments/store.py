@@ -10,6 +10,7 @@ import io
 import json
 import math
 import os
+import platform
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -53,7 +54,7 @@ class Store:
         """Keep a run; if somebody else has put the same one meanwhile, theirs stays."""
         place = self._place(spec.key)
         place.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f"{_PART}{os.getpid()}-", dir=place.parent))
+        temporary = Path(tempfile.mkdtemp(prefix=f"{_PART}{os.getpid()}-{platform.node()}-", dir=place.parent))
         try:
             written = io.BytesIO()  # polars has errors of its own for a disk that is full
             history.write_parquet(written)
@@ -74,10 +75,11 @@ class Store:
             shutil.rmtree(temporary, ignore_errors=True)
 
     def sweep_up(self) -> None:
-        """Remove what processes that were killed have left behind."""
+        """Remove what processes of this machine that were killed have left behind."""
         for part in self.folder.glob(f"*/{_PART}*"):
-            owner = part.name[len(_PART) :].split("-")[0]
-            if owner.isdigit() and not _alive(int(owner)):
+            owner, _, rest = part.name.removeprefix(_PART).partition("-")
+            here = rest.rpartition("-")[0] == platform.node()  # in a shared folder, others' are not ours to judge
+            if here and owner.isdigit() and not _alive(int(owner)):
                 shutil.rmtree(part, ignore_errors=True)
 
     def keys(self) -> list[str]:

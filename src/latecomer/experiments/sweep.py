@@ -125,10 +125,16 @@ def run_sweep(
     if engine == "ray":
         from ..engines.tasks import on_ray
 
-        return on_ray(run, jobs, processes, address)
+        return _tidied(on_ray(run, jobs, processes, address), store)
     if engine != "local":
         raise ValueError(f"Unknown engine {engine!r} (expected 'local' or 'ray')")
-    return in_parallel(run, jobs, min(processes, max(1, len(jobs))))
+    return _tidied(in_parallel(run, jobs, min(processes, max(1, len(jobs)))), store)
+
+
+def _tidied(runs: Iterator[Done], store: Store) -> Iterator[Done]:
+    """Sweep up again at the end: the workers of a sweep that was killed outlive it by a moment."""
+    yield from runs
+    store.sweep_up()
 
 
 def estimate_seconds(runs: Sequence[RunSpec], updates: int = 20) -> float:
