@@ -103,6 +103,18 @@ def test_links_between_pages_lead_somewhere() -> None:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def test_tables_quoted_on_pages_are_the_measured_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import quote
+
+    quoting = [page for page in PAGES if "<!-- quoted: " in page.read_text()]
+    assert {page.name for page in quoting} >= {"README.md", "research.md"}
+    for page in quoting:
+        text = page.read_text()
+        assert text.count("<!-- quoted: ") == text.count("<!-- end of quote -->") == len(quote.QUOTE.findall(text))
+        assert quote.filled(page) == text, f"python benchmarks/quote.py would change {page.name}"
+
+
 def test_the_paper_map_leads_to_code_and_tests_that_exist() -> None:
     text = (ROOT / "docs" / "paper-map.md").read_text()
     sources = {path.name: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}

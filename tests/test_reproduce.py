@@ -49,7 +49,7 @@ def small(name: str, size: str, weights: str = "") -> Study:
     made = study(name, size)
     options = {**made.grid.problem_options, "width": 0.1 if name != "cifar10" else 0.0625}
     workers = made.grid.delay_options["workers"]
-    grid = replace(made.grid, steps=24, evaluate_every=6, problem_options=options)
+    grid = replace(made.grid, steps=12, evaluate_every=4, problem_options=options)
     if name != "delay-model":
         grid = replace(grid, grids=grids([0.005, 0.02], workers, small=True), seeds=grid.seeds[:2])
     return replace(made, grid=grid, fresh=made.fresh[:2])
@@ -152,7 +152,8 @@ def put(store: Store, run: RunSpec, updates: list[int], accuracy: list[float]) -
 
 
 def test_a_run_that_ended_early_goes_on_as_it_ended(tmp_path: Path) -> None:
-    sweep = replace(small("mnist", "quick").grid, grids=(Grid("momentum", {"lr": [0.01]}),), seeds=(0, 1))
+    grids = (Grid("momentum", {"lr": [0.01]}),)
+    sweep = replace(small("mnist", "quick").grid, grids=grids, seeds=(0, 1), steps=24, evaluate_every=6)
     whole, short = sweep.runs()
     store = Store(tmp_path)
     put(store, whole, [0, 6, 12, 18, 24], [0.1, 0.5, 0.6, 0.8, 0.7])

@@ -254,7 +254,8 @@ def test_the_quick_plane_is_run_drawn_and_drawn_again(tmp_path: Path, monkeypatc
     assert {"stable_digits", "excess_far", "say_far", "theorem"} <= set(table.columns)
     page = files[2].read_text()
     assert page.count("| even-catch-up | ") == 4
-    assert f"| momentum | {table['stable_digits'][0]:.2f}, 1 seed |" in page
+    assert f"| momentum | {table['stable_digits'][0]:.2f} |" in page
+    assert f"| `momentum` | {table['stable_kin_digits'][0]:.2f} | {table['say_far'][0]:.2f} |" in page
 
 
 def test_the_hard_settings_are_run_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +267,7 @@ def test_the_hard_settings_are_run_and_shown(tmp_path: Path, monkeypatch: pytest
     table = pl.read_csv(tmp_path / "out" / "hard-quick.csv")
     assert table["setting"].to_list() == ["slow share 0.3"] * 2 + ["no delay"] * 2
     page = (tmp_path / "out" / "hard-quick.md").read_text()
-    assert page.count("| no delay | ") == 3
+    assert page.count("| no delay | ") == 4
     assert f"| {table['best'][2]:.2f} / {table['slow'][2]:.2f} / {table['worst'][2]:.2f} |" in page
 
 

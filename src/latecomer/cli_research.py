@@ -129,7 +129,7 @@ class Hard:
             drawn.add_column(name, justify="right", no_wrap=True)
         last = ""
         for row in table.iter_rows(named=True):
-            cells = [_cell(name, row[name]) for name in ("stable", "best", "slow", "worst", "excess", "say")]
+            cells = [report.number(row[name]) for name in ("stable", "best", "slow", "worst", "excess", "say")]
             drawn.add_row(row["setting"] if row["setting"] != last else "", row["candidate"], *cells)
             last = row["setting"]
         console.print(drawn)
@@ -178,7 +178,7 @@ class Real:
         for name in ("F1", "slow F1", "delay, slow", "delay, fast"):
             drawn.add_column(name, justify="right")
         for row in rows:
-            cells = (_cell(name, row[name]) for name in ("f1", "f1_slow", "slow", "fast"))
+            cells = (report.number(row[name]) for name in ("f1", "f1_slow", "slow", "fast"))
             drawn.add_row(row["candidate"], f"{row['lr']:g}", *cells)
         console.print(drawn)
         rates = " ".join(f"{rate:g}" for rate in self.rates)
@@ -236,6 +236,7 @@ def _say_what_is_missing(sweeps: list[Sweep], store: Store, console: Console) ->
 
 def _scores(table: pl.DataFrame, problems: list[str], kin: str = "") -> Table:
     """Draw shares of learning rates with the number of runs, and three measures of fairness."""
+    from .report import number
     from .report.research import NAMES
 
     drawn = Table(
@@ -247,21 +248,13 @@ def _scores(table: pl.DataFrame, problems: list[str], kin: str = "") -> Table:
         drawn.add_column(head, justify="right", no_wrap=True)
     for row in table.sort(f"stable_{problems[0]}", descending=True, nulls_last=True).iter_rows(named=True):
         shares = (_of_runs(row[f"stable_{kin}{name}"], row[f"runs_{name}"]) for name in problems)
-        fair = (_cell(name, row[name]) for name in ("excess_far", "say_far", "theorem"))
+        fair = (number(row[name]) for name in ("excess_far", "say_far", "theorem"))
         drawn.add_row(row["candidate"], *shares, *fair)
     return drawn
 
 
 def _of_runs(share: float | None, runs: int | None) -> str:
     return "" if share is None else f"{share:.2f} ({runs})"
-
-
-def _cell(name: str, value: float | None) -> str:
-    if value is None or value != value:
-        return ""
-    if value in (float("inf"), -float("inf")):
-        return "diverged"
-    return f"{value:.1e}" if name.startswith("excess") else f"{value:.3f}"
 
 
 def _csv(out: Path, name: str, table: pl.DataFrame) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -458,3 +460,20 @@ def test_no_state_is_part_of_a_graph(name: str) -> None:
     for state in opt.state.values():
         assert not any(value.requires_grad for value in state.values())
     copy.deepcopy(opt)
+
+
+LIGHT = """
+import sys
+import torch
+import latecomer as lc
+opt = lc.optim.EvenCatchUp([x := torch.nn.Parameter(torch.ones(2))], lr=0.1)
+x.grad = torch.ones(2)
+opt.step(delay=0)
+opt.load_state_dict(opt.state_dict())
+print(isinstance(opt, torch.optim.Optimizer), "torch._dynamo" in sys.modules)
+"""
+
+
+def test_a_process_that_trains_does_not_import_the_compiler() -> None:
+    done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]

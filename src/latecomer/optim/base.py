@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from .checks import AT_LEAST_ZERO, Range, whole_number
+from .light import LightOptimizer
 
 __all__ = ["Arrival", "AsyncOptimizer", "Grads", "Params", "copied"]
 
@@ -64,7 +64,7 @@ def copied(p: Tensor) -> Tensor:
     return p.detach().clone()
 
 
-class AsyncOptimizer(Optimizer):
+class AsyncOptimizer(LightOptimizer):
     """Base of the update rules: a `torch.optim.Optimizer` whose `step` takes the delay of the gradient.
 
     The iterate just before arrival ``t`` is ``x_t``; `version` is the index of the iterate that the parameters hold

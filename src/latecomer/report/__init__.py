@@ -4,7 +4,7 @@ from .figures import svg
 from .page import write_demo
 from .reproduction import write_reproduction
 from .research import plane, rate_curves
-from .research_tables import hard_parts, pareto_parts, real_parts
+from .research_tables import hard_parts, number, pareto_parts, real_parts
 from .sections import Section, delay_section, sensitivity_section, training_section
 from .tables import Row, rows
 
@@ -13,6 +13,7 @@ __all__ = [
     "Section",
     "delay_section",
     "hard_parts",
+    "number",
     "pareto_parts",
     "plane",
     "rate_curves",

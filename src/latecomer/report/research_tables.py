@@ -26,49 +26,71 @@ def number(value: float | None, digits: int = 2) -> str:
         return ""
     if math.isinf(value):
         return "diverged"
-    return f"{value:.{digits}f}" if abs(value) >= 0.1 or value == 0 else f"{value:.{digits}g}"
+    return f"{value:.{digits}f}" if 0.1 <= abs(value) < 1e4 or value == 0 else f"{value:.{digits}g}"
 
 
-def share(value: float | None, low: float | None, high: float | None, seeds: int | None) -> str:
-    """Return a share with its interval, or with the number of seeds it is of if that is one.
+def share(value: float | None, low: float | None, high: float | None, seeds: int | None, usual: int) -> str:
+    """Return a share with its interval, and with the number of seeds it is of if that is not the usual one.
 
     Examples:
-        >>> share(0.5, 0.4, 0.6, 5), share(0.5, None, None, 1)
-        ('0.50 (0.40 to 0.60), 5 seeds', '0.50, 1 seed')
+        >>> share(0.5, 0.4, 0.6, 5, usual=5), share(0.5, None, None, 1, usual=5)
+        ('0.50 (0.40 to 0.60)', '0.50, 1 seed')
     """
     if value is None or seeds is None:
         return ""
     interval = "" if low is None or high is None else f" ({low:.2f} to {high:.2f})"
-    return f"{value:.2f}{interval}, {seeds} seed{'s' if seeds > 1 else ''}"
+    return f"{value:.2f}{interval}{'' if seeds == usual else ', ' + _seeds(seeds)}"
 
 
-def _share(row: Mapping[str, Any], end: str = "") -> str:
-    return share(*(row.get(f"{name}{end}") for name in ("stable", "low", "high", "seeds")))
+def _seeds(count: int) -> str:
+    return f"{count} seed{'' if count == 1 else 's'}"
+
+
+def _share(row: Mapping[str, Any], usual: int, end: str = "") -> str:
+    value, low, high, seeds = (row.get(f"{name}{end}") for name in ("stable", "low", "high", "seeds"))
+    return share(value, low, high, seeds, usual)
+
+
+def _interval(usual: int) -> str:
+    return f"with its 95 % interval over {_seeds(usual)}" if usual > 1 else "on one seed"
+
+
+def _usual(table: pl.DataFrame) -> int:
+    """Return how many seeds most shares of a table are of: cells say it where it is another number."""
+    counts = [value for name in table.columns if name.startswith("seeds") for value in table[name].drop_nulls()]
+    return int(max(counts, key=counts.count, default=1))
 
 
 def pareto_parts(table: pl.DataFrame) -> list[Part]:
-    """Return the tables of what `latecomer.research.board` returned: stability, ends, fairness.
+    """Return the tables of what `latecomer.research.board` returned: all in short, stability, ends, fairness.
 
     Examples:
         >>> row = {"candidate": ["momentum"], "stable_text": [0.5], "seeds_text": [1], "say_far": [1.0]}
-        >>> pareto_parts(pl.DataFrame(row))[0].lines()[-1]
-        '| momentum | 0.50, 1 seed |'
+        >>> pareto_parts(pl.DataFrame(row))[1].lines()[-1]
+        '| momentum | 0.50 |'
     """
     known = {row["candidate"]: row for row in table.iter_rows(named=True)}
     few = [known[name] for name in CANDIDATES if name in known]
     problems = [name for name in METRICS if f"stable_{name}" in table.columns]
     names = [NAMES[name] for name in problems]
     fair = ["say, far", *(f"excess, {name}" for name in PROBLEMS), "theorem"]
+    usual = _usual(table.select(f"seeds_{name}" for name in problems))
     return [
         Part(
-            ["candidate", *names],
-            [[row["candidate"], *(_share(row, f"_{name}") for name in problems)] for row in few],
-            "Stability",
-            "Share of the learning rates that end within 5 % of the best, with its 95 % interval over seeds.",
+            ["candidate", *names, "say, far", "excess, far", "theorem"],
+            [[f"`{row['candidate']}`", *_short(row, problems)] for row in few],
+            "In short",
+            "Share of the learning rates that end near the best of the same kind, and three measures of fairness.",
         ),
         Part(
             ["candidate", *names],
-            [[row["candidate"], *(_share(row, f"_kin_{name}") for name in problems)] for row in few],
+            [[row["candidate"], *(_share(row, usual, f"_{name}") for name in problems)] for row in few],
+            "Stability",
+            f"Share of the learning rates that end within 5 % of the best, {_interval(usual)}.",
+        ),
+        Part(
+            ["candidate", *names],
+            [[row["candidate"], *(_share(row, usual, f"_kin_{name}") for name in problems)] for row in few],
             "Stability within its kind",
             "The same, compared with the best of the same kind alone: momentum, or AdamW.",
         ),
@@ -87,6 +109,12 @@ def pareto_parts(table: pl.DataFrame) -> list[Part]:
     ]
 
 
+def _short(row: Mapping[str, Any], problems: Sequence[str]) -> list[str]:
+    shares = (row.get(f"stable_kin_{name}") for name in problems)
+    fair = (number(row.get(name)) for name in ("say_far", "excess_far", "theorem"))
+    return ["" if value is None else f"{value:.2f}" for value in shares] + list(fair)
+
+
 def _best(row: Mapping[str, Any], problem: str) -> str:
     best, slow, lr = (row.get(f"{name}_{problem}") for name in ("best", "slow", "lr"))
     return "" if best is None else f"{number(best)} / {number(slow)} at {lr:.3g}"
@@ -102,12 +130,13 @@ def hard_parts(table: pl.DataFrame) -> list[Part]:
 
     Examples:
         >>> row = {"setting": "M = 3", "candidate": "momentum", "stable": 0.5, "low": None, "high": None, "seeds": 1}
-        >>> row |= {"best": 0.9, "slow": 0.8, "worst": 0.7, "excess": 0.0123, "say": 1.0}
+        >>> row |= {"stable_kin": 1.0, "best": 0.9, "slow": 0.8, "worst": 0.7, "excess": 0.0123, "say": 1.0}
         >>> [part.lines()[-1] for part in hard_parts(pl.DataFrame([row]))]
-        ['| M = 3 | 0.50, 1 seed |', '| M = 3 | 0.90 / 0.80 / 0.70 |', '| M = 3 | 0.012 (1.00) |']
+        ['| M = 3 | 0.50 |', '| M = 3 | 1.00 |', '| M = 3 | 0.90 / 0.80 / 0.70 |', '| M = 3 | 0.012 (1.00) |']
     """
     who = [name for name in CANDIDATES if name in set(table["candidate"])]
     cells = {(row["setting"], row["candidate"]): row for row in table.iter_rows(named=True)}
+    usual = _usual(table)
 
     def part(title: str, words: str, cell: Callable[[Mapping[str, Any]], str]) -> Part:
         rows = [
@@ -117,7 +146,16 @@ def hard_parts(table: pl.DataFrame) -> list[Part]:
         return Part(["setting", *who], rows, title, words)
 
     return [
-        part("Stability", "Share of the learning rates that end within 5 % of the best in this setting.", _share),
+        part(
+            "Stability",
+            f"Share of the learning rates that end within 5 % of the best in this setting, {_interval(usual)}.",
+            lambda row: _share(row, usual),
+        ),
+        part(
+            "Stability within its kind",
+            "The same, compared with the best of the same kind alone: momentum, or AdamW.",
+            lambda row: _share({**row, "seeds_kin": row["seeds"]}, usual, "_kin"),
+        ),
         part(
             "At their best learning rate",
             "Mean F1 / F1 of the slow class / F1 of the worst seed; on text losses, where less is better.",

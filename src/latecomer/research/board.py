@@ -27,6 +27,7 @@ __all__ = [
     "over_rates",
     "same_seeds",
     "shares_of",
+    "shown",
     "whole_seeds",
 ]
 
@@ -143,7 +144,7 @@ def ends(rows: Sequence[dict[str, Any]], found: Stability, metric: Metric) -> di
     """
     best = [row for row in rows if row["lr"] == found.best]
     return {
-        **_shown(found),
+        **shown(found),
         "runs": found.runs,
         "lr": found.best,
         "best": found.score,
@@ -152,7 +153,13 @@ def ends(rows: Sequence[dict[str, Any]], found: Stability, metric: Metric) -> di
     }
 
 
-def _shown(found: Stability) -> dict[str, Any]:
+def shown(found: Stability) -> dict[str, Any]:
+    """Return a share, its 95 % interval and the number of seeds it is of, by their names in the tables.
+
+    Examples:
+        >>> shown(Stability(2, 1, 0.1, 0.9, (0.5,)))["seeds"]
+        1
+    """
     low, high = (None, None) if found.interval is None else (found.interval.low, found.interval.high)
     return {"stable": found.share, "low": low, "high": high, "seeds": len(found.by_seed)}
 
@@ -188,23 +195,34 @@ def board(size: Size, store: Store, who: Sequence[Candidate]) -> pl.DataFrame:
         rows, metric = whole_seeds(found_rows(sweep, store), len(size.rates)), METRICS[problem]
         for name, found in shares_of(rows, metric).items():
             table[name] |= {f"{key}_{problem}": value for key, value in ends(_of(rows, name), found, metric).items()}
-        for kind in {each.kind for each in who}:
-            for name, found in shares_of([r for r in rows if CANDIDATES[r["candidate"]].kind == kind], metric).items():
-                table[name] |= {f"{key}_kin_{problem}": value for key, value in _shown(found).items()}
+        for name, found in shares_of(rows, metric, kin=True).items():
+            table[name] |= {f"{key}_kin_{problem}": value for key, value in shown(found).items()}
     return pl.DataFrame(list(table.values()), infer_schema_length=None)
 
 
-def shares_of(rows: Sequence[dict[str, Any]], metric: Metric) -> dict[str, Stability]:
+def shares_of(rows: Sequence[dict[str, Any]], metric: Metric, kin: bool = False) -> dict[str, Stability]:
     """Return the stability of every candidate that has rows.
 
+    Args:
+        rows: Runs, each with its candidate.
+        metric: What is compared.
+        kin: Whether candidates are compared with the best of their kind alone, momentum or Adam.
+
     Examples:
-        >>> rows = [{"candidate": "a", "lr": lr, "seed": 0, "f1": f1} for lr, f1 in ((0.1, 0.9), (1.0, 0.2))]
-        >>> shares_of(rows, Metric())["a"].share, shares_of([], Metric())
+        >>> rows = [{"candidate": "momentum", "lr": lr, "seed": 0, "f1": f1} for lr, f1 in ((0.1, 0.9), (1.0, 0.2))]
+        >>> shares_of(rows, Metric())["momentum"].share, shares_of([], Metric())
         (0.5, {})
+        >>> rows += [{"candidate": "catch-up-adamw", "lr": 0.1, "seed": 0, "f1": 1.0}]
+        >>> [shares_of(rows, Metric(), kin=kin)["momentum"].share for kin in (False, True)]
+        [0.0, 0.5]
     """
-    if not rows:
-        return {}
-    return stability(rows, metric=metric.name, least=metric.least, within=WITHIN, named="candidate")
+    compared: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        compared.setdefault(CANDIDATES[row["candidate"]].kind if kin else "", []).append(row)
+    found: dict[str, Stability] = {}
+    for own in compared.values():
+        found |= stability(own, metric=metric.name, least=metric.least, within=WITHIN, named="candidate")
+    return found
 
 
 def over_rates(size: Size, store: Store, who: Sequence[Candidate]) -> pl.DataFrame:

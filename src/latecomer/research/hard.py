@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from ..experiments import Store, Sweep
-from .board import ended, ends, found_rows, mean_or_inf, mean_say, same_seeds, shares_of, whole_seeds
+from .board import ended, ends, found_rows, mean_or_inf, mean_say, same_seeds, shares_of, shown, whole_seeds
 from .candidates import CANDIDATES, Candidate
 from .plans import HELD_OUT, METRICS, PAPERS_DELAYS, Size, stability_sweeps
 
@@ -123,9 +123,10 @@ def hard_table(size: Size, store: Store) -> pl.DataFrame:
     """Return one row a setting and candidate, of the runs that are there.
 
     ``stable`` is the share of runs within 5 % of the best mean in this setting, with its 95 % interval over seeds from
-    ``low`` to ``high``; ``best`` and ``slow`` are F1 and that of the slow class at the candidate's own best learning
-    rate ``lr`` (on text the loss, and that on the longest windows), ``worst`` is that of the worst seed there;
-    ``excess`` and ``say`` (influence of slow over fast samples) are those on the quadratic.
+    ``low`` to ``high``; with ``_kin`` behind them, compared with the best of the same kind. ``best`` and ``slow`` are
+    F1 and that of the slow class at the candidate's own best learning rate ``lr`` (on text the loss, and that on the
+    longest windows), ``worst`` is that of the worst seed there; ``excess`` and ``say`` (influence of slow over fast
+    samples) are those on the quadratic.
 
     Examples:
         >>> from pathlib import Path
@@ -139,7 +140,7 @@ def hard_table(size: Size, store: Store) -> pl.DataFrame:
         metric, rates = METRICS[setting.problem], len(setting.rates(size))
         rows = whole_seeds(found_rows(trained, store), rates)
         fair = [] if far is None else same_seeds(found_rows(far, store))
-        shares = shares_of(rows, metric)
+        shares, kin = shares_of(rows, metric), shares_of(rows, metric, kin=True)
         for name in (name for name in CANDIDATES if name in shares):
             mine = [row for row in rows if row["candidate"] == name]
             found = ends(mine, shares[name], metric)
@@ -150,6 +151,7 @@ def hard_table(size: Size, store: Store) -> pl.DataFrame:
                     "setting": setting.name,
                     "candidate": name,
                     **{key: found[key] for key in ("stable", "low", "high", "runs", "seeds", "lr", "best", "slow")},
+                    **{f"{key}_kin": value for key, value in shown(kin[name]).items() if key != "seeds"},
                     "worst": max(at_best) if metric.least else min(at_best),
                     "excess": mean_or_inf(row["excess"] for row in own) if own else None,
                     "say": mean_say(own),
