@@ -264,7 +264,7 @@ def child(root: Path, patience: float) -> subprocess.Popen[str]:
 
 def test_of_several_processes_one_fetches_and_all_load(tmp_path: Path) -> None:
     running = [child(tmp_path, 1.0) for _ in range(3)]
-    assert [process.communicate(timeout=60)[0].strip() for process in running] == ["3"] * 3
+    assert [process.communicate(timeout=120)[0].strip() for process in running] == ["3"] * 3
     assert (tmp_path / "asked").read_text() == "x"
     assert left(tmp_path / "own") == ["mnist"]
 
@@ -277,7 +277,7 @@ def test_what_a_killed_process_left_is_swept_up(tmp_path: Path) -> None:
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert [name for name in left(tmp_path / "own") if name.endswith(".part")]
-    assert child(tmp_path, 0).communicate(timeout=60)[0].strip() == "3"
+    assert child(tmp_path, 0).communicate(timeout=120)[0].strip() == "3"
     assert left(tmp_path / "own") == ["mnist"]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 import signal
 import subprocess
@@ -18,6 +17,7 @@ import pytest
 
 from latecomer.cli import main
 from latecomer.experiments import PRESETS, SIZES, Grid, RunSpec, Store, Sweep, missing, preset, run_sweep
+from latecomer.experiments.store import _here
 from latecomer.experiments.sweep import run_one
 
 
@@ -160,21 +160,23 @@ def test_killed_three_times_and_resumed_gives_the_same_bytes(tmp_path: Path) -> 
 def test_what_the_dead_have_left_is_swept_up(tmp_path: Path) -> None:
     store, run = Store(tmp_path), small().runs()[0]
     run_one(run.as_dict(), str(tmp_path))
-    dead, here = 99999999, platform.node()
-    owners = (f"{dead}-{here}", f"{os.getpid()}-{here}", f"{dead}-{here}-2", f"x-{here}")
-    left, *others = (tmp_path / run.key[:2] / f".part-{owner}-abc" for owner in owners)
-    for part in (left, *others):
+    dead, here = 99999999, _here()
+    owners = (f"{dead}-{here}", f"{os.getpid()}-{here}", f"{dead}-elsewhere", f"x-{here}", f"{dead}-longago")
+    left, *others, old = (tmp_path / run.key[:2] / f".part-{owner}-abc" for owner in owners)
+    for part in (left, *others, old):
         part.mkdir()
     (left / "run.json").write_text("{")
+    os.utime(old, (0, time.time() - 90_000))
     store.sweep_up()
     assert not left.exists()
+    assert not old.exists()
     assert all(part.exists() for part in others)
     assert store.keys() == [run.key]
 
 
 def test_what_the_dying_leave_is_swept_up_when_the_next_sweep_ends(tmp_path: Path) -> None:
     dying = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    part = tmp_path / "00" / f".part-{dying.pid}-{platform.node()}-abc"
+    part = tmp_path / "00" / f".part-{dying.pid}-{_here()}-abc"
     part.mkdir(parents=True)
     runs = run_sweep(small(), Store(tmp_path), processes=1)
     assert next(runs)

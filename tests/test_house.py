@@ -12,6 +12,7 @@ import tomllib
 from pathlib import Path
 from types import ModuleType
 
+import polars as pl
 import pytest
 
 import latecomer
@@ -103,16 +104,38 @@ def test_links_between_pages_lead_somewhere() -> None:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+QUOTED = {
+    ("README.md", "docs/research/pareto-standard.md", "In short"),
+    *(("research.md", "research/pareto-standard.md", part) for part in ("Stability", "Lead", "Fairness")),
+    ("research.md", "research/pareto-standard.md", "Stability within its kind"),
+    ("research.md", "research/pareto-standard.md", "At their best learning rate"),
+    *(("research.md", "research/hard-standard.md", part) for part in ("Stability", "Fairness")),
+    ("research.md", "research/real.md", None),
+}
+
+
 def test_tables_quoted_on_pages_are_the_measured_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    import quote
+    import quoted_tables
 
-    quoting = [page for page in PAGES if "<!-- quoted: " in page.read_text()]
-    assert {page.name for page in quoting} >= {"README.md", "research.md"}
-    for page in quoting:
+    found = set()
+    for page in PAGES:
         text = page.read_text()
-        assert text.count("<!-- quoted: ") == text.count("<!-- end of quote -->") == len(quote.QUOTE.findall(text))
-        assert quote.filled(page) == text, f"python benchmarks/quote.py would change {page.name}"
+        found |= {(page.name, each["file"], each["title"]) for each in quoted_tables.QUOTE.finditer(text)}
+        assert quoted_tables.filled(page) == text, f"python benchmarks/quoted_tables.py would change {page.name}"
+    assert found == QUOTED
+
+
+def test_measured_tables_of_the_research_are_their_numbers() -> None:
+    folder = ROOT / "docs" / "research"
+    for name, parts in (
+        ("pareto-standard", latecomer.report.pareto_parts),
+        ("hard-standard", latecomer.report.hard_parts),
+        ("real", latecomer.report.real_parts),
+    ):
+        page = (folder / f"{name}.md").read_text()
+        for part in parts(pl.read_csv(folder / f"{name}.csv")):
+            assert "\n".join(part.lines()) in page, f"{name}.md is not what {name}.csv says: {part.title}"
 
 
 def test_the_paper_map_leads_to_code_and_tests_that_exist() -> None:

@@ -21,6 +21,7 @@ from latecomer.research import (
     SIZES,
     Score,
     Size,
+    Stability,
     board,
     front,
     hard,
@@ -32,6 +33,7 @@ from latecomer.research import (
     size_of,
     stability,
 )
+from latecomer.research.board import shares_of
 from latecomer.research.candidates import find
 
 
@@ -74,13 +76,31 @@ def test_the_interval_is_of_the_shares_of_seeds_and_stays_a_share() -> None:
         row("async-sgd", lr, seed, f1) for seed, f1s in good.items() for lr, f1 in zip((0.1, 0.2), f1s, strict=True)
     ]
     found = stability(rows)["async-sgd"]
-    assert found.by_seed == (1.0, 0.5, 1.0)
+    assert list(found.by_seed.values()) == [1.0, 0.5, 1.0]
     assert found.interval is not None
     assert found.interval.value == found.share == 5 / 6
     # Student's t for two degrees of freedom is 4.303, the deviation over the root of three is a sixth.
     assert found.interval.low == pytest.approx(5 / 6 - 4.3027 / 6, abs=1e-4)
     assert found.interval.high == 1.0
     assert stability(rows[:2])["async-sgd"].interval is None
+
+
+def test_a_kind_that_never_survives_has_no_best_of_its_own() -> None:
+    rows = [{"candidate": "momentum", "lr": 0.1, "seed": seed, "f1": 0.9} for seed in range(2)]
+    rows += [{"candidate": "even-catch-up", "lr": 0.1, "seed": seed, "f1": 0.5} for seed in range(2)]
+    lost = [{"candidate": "catch-up-adamw", "lr": 0.1, "seed": seed, "f1": f1} for seed, f1 in enumerate((0.9, None))]
+    shares = {name: found.share for name, found in shares_of([*rows, *lost], METRICS["digits"], kin=True).items()}
+    assert shares == {"momentum": 1.0, "even-catch-up": 0.0, "catch-up-adamw": 0.5}
+
+
+def test_a_lead_is_paired_by_seed() -> None:
+    ours = Stability(0, 1, 0.1, 0.9, {0: 0.9, 1: 0.5, 2: 0.7, 3: 1.0})
+    theirs = Stability(0, 1, 0.1, 0.9, {2: 0.6, 0: 0.7, 1: 0.2})
+    lead = ours.lead(theirs)
+    assert lead is not None
+    assert lead.value == pytest.approx(0.2)
+    assert lead.low == pytest.approx(0.2 - 4.3027 * 0.1 / math.sqrt(3), abs=1e-4)
+    assert ours.lead(Stability(0, 1, 0.1, 0.9, {0: 1.0})) is None
 
 
 @pytest.mark.parametrize(("rows", "message"), [([], "no rows"), ([row("async-sgd", 0.1, 0, None)], "No learning rate")])
@@ -253,9 +273,9 @@ def test_the_quick_plane_is_run_drawn_and_drawn_again(tmp_path: Path, monkeypatc
     assert table["candidate"].to_list() == list(few)
     assert {"stable_digits", "excess_far", "say_far", "theorem"} <= set(table.columns)
     page = files[2].read_text()
-    assert page.count("| even-catch-up | ") == 4
+    assert page.count("| even-catch-up | ") == 6
     assert f"| momentum | {table['stable_digits'][0]:.2f} |" in page
-    assert f"| `momentum` | {table['stable_kin_digits'][0]:.2f} | {table['say_far'][0]:.2f} |" in page
+    assert f"| momentum | {table['stable_digits'][0]:.2f} | {table['say_far'][0]:.2f} |" in page
 
 
 def test_the_hard_settings_are_run_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,7 +203,7 @@ def test_a_notebooks_cell_says_what_to_do_instead() -> None:
         "data = torch.utils.data.TensorDataset(torch.ones(64, 3))\n"
         "lc.fit(torch.nn.Linear(3, 1), loss, data, lr=0.1, steps=5)\n"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert "lives in a notebook or a console" in run.stderr.splitlines()[-1]
 
 

@@ -469,6 +469,7 @@ import latecomer as lc
 opt = lc.optim.EvenCatchUp([x := torch.nn.Parameter(torch.ones(2))], lr=0.1)
 x.grad = torch.ones(2)
 opt.step(delay=0)
+opt.zero_grad()
 opt.load_state_dict(opt.state_dict())
 print(isinstance(opt, torch.optim.Optimizer), "torch._dynamo" in sys.modules)
 """

@@ -6,6 +6,7 @@ read. How long a run took is in ``timing.json``, apart, so that the rest is the 
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import math
@@ -13,7 +14,10 @@ import os
 import platform
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +28,7 @@ from .spec import RunSpec
 __all__ = ["Store"]
 
 _PART = ".part-"
+_DAY = 86_400.0
 
 
 class Store:
@@ -54,7 +59,7 @@ class Store:
         """Keep a run; if somebody else has put the same one meanwhile, theirs stays."""
         place = self._place(spec.key)
         place.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f"{_PART}{os.getpid()}-{platform.node()}-", dir=place.parent))
+        temporary = Path(tempfile.mkdtemp(prefix=f"{_PART}{os.getpid()}-{_here()}-", dir=place.parent))
         try:
             written = io.BytesIO()  # polars has errors of its own for a disk that is full
             history.write_parquet(written)
@@ -75,12 +80,16 @@ class Store:
             shutil.rmtree(temporary, ignore_errors=True)
 
     def sweep_up(self) -> None:
-        """Remove what processes of this machine that were killed have left behind."""
+        """Remove what processes that were killed have left behind.
+
+        Where others see the same folder, their process ids say nothing here: what they left goes when it is a day old.
+        """
         for part in self.folder.glob(f"*/{_PART}*"):
             owner, _, rest = part.name.removeprefix(_PART).partition("-")
-            here = rest.rpartition("-")[0] == platform.node()  # in a shared folder, others' are not ours to judge
-            if here and owner.isdigit() and not _alive(int(owner)):
-                shutil.rmtree(part, ignore_errors=True)
+            dead = rest.startswith(f"{_here()}-") and owner.isdigit() and not _alive(int(owner))
+            with suppress(FileNotFoundError):
+                if dead or time.time() - part.stat().st_mtime > _DAY:
+                    shutil.rmtree(part, ignore_errors=True)
 
     def keys(self) -> list[str]:
         """Return the keys of all runs, in order."""
@@ -140,6 +149,15 @@ def _flushed(path: Path, content: bytes) -> None:
 def _finite(value: Any) -> Any:
     """JSON knows no NaN and no infinity."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@cache
+def _here() -> str:
+    """Name what our process ids are of: this machine since it was started, and the container on it if we are in one."""
+    told = [platform.node()]
+    with suppress(OSError):  # not Linux
+        told += [Path("/proc/sys/kernel/random/boot_id").read_text(), str(Path("/proc/self/ns/pid").readlink())]
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()[:12]
 
 
 def _alive(pid: int) -> bool:

@@ -133,8 +133,10 @@ def run_sweep(
 
 def _tidied(runs: Iterator[Done], store: Store) -> Iterator[Done]:
     """Sweep up again at the end: the workers of a sweep that was killed outlive it by a moment."""
-    yield from runs
-    store.sweep_up()
+    try:
+        yield from runs
+    finally:
+        store.sweep_up()
 
 
 def estimate_seconds(runs: Sequence[RunSpec], updates: int = 20) -> float:

@@ -13,6 +13,7 @@ __all__ = ["LightOptimizer"]
 # Torch's own import torch._dynamo when first called, a second or two for every process; this is what they wrap.
 _add_param_group: Callable[[Optimizer, dict[str, Any]], None] = inspect.unwrap(Optimizer.add_param_group)
 _state_dict: Callable[[Optimizer], dict[str, Any]] = inspect.unwrap(Optimizer.state_dict)
+_zero_grad: Callable[[Optimizer, bool], None] = inspect.unwrap(Optimizer.zero_grad)
 _load_state_dict: Callable[[Optimizer, dict[str, Any]], None] = inspect.unwrap(Optimizer.load_state_dict)
 
 
@@ -29,6 +30,10 @@ class LightOptimizer(Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters."""
         _add_param_group(self, param_group)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Let go of the gradients, or fill them with zeros."""
+        _zero_grad(self, set_to_none)
 
     def state_dict(self) -> dict[str, Any]:
         """Return buffers and param groups."""

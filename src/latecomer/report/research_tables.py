@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from ..bench.tables import Part
-from ..research import CANDIDATES, METRICS, PROBLEMS
+from ..research import CANDIDATES, METRICS, PROBLEMS, RECOMMENDED
 from .research import NAMES
 
 __all__ = ["hard_parts", "number", "pareto_parts", "real_parts", "share"]
@@ -62,7 +62,7 @@ def _usual(table: pl.DataFrame) -> int:
 
 
 def pareto_parts(table: pl.DataFrame) -> list[Part]:
-    """Return the tables of what `latecomer.research.board` returned: all in short, stability, ends, fairness.
+    """Return the tables of what `latecomer.research.board` returned: in short, stability, lead, ends, fairness.
 
     Examples:
         >>> row = {"candidate": ["momentum"], "stable_text": [0.5], "seeds_text": [1], "say_far": [1.0]}
@@ -72,33 +72,35 @@ def pareto_parts(table: pl.DataFrame) -> list[Part]:
     known = {row["candidate"]: row for row in table.iter_rows(named=True)}
     few = [known[name] for name in CANDIDATES if name in known]
     problems = [name for name in METRICS if f"stable_{name}" in table.columns]
-    names = [NAMES[name] for name in problems]
     fair = ["say, far", *(f"excess, {name}" for name in PROBLEMS), "theorem"]
     usual = _usual(table.select(f"seeds_{name}" for name in problems))
+
+    def part(title: str, words: str, cell: Callable[[Mapping[str, Any], str], str]) -> Part:
+        rows = [[row["candidate"], *(cell(row, name) for name in problems)] for row in few]
+        return Part(["candidate", *(NAMES[name] for name in problems)], rows, title, words)
+
     return [
-        Part(
-            ["candidate", *names, "say, far", "excess, far", "theorem"],
-            [[f"`{row['candidate']}`", *_short(row, problems)] for row in few],
-            "In short",
-            "Share of the learning rates that end near the best of the same kind, and three measures of fairness.",
-        ),
-        Part(
-            ["candidate", *names],
-            [[row["candidate"], *(_share(row, usual, f"_{name}") for name in problems)] for row in few],
+        _short(few, problems),
+        part(
             "Stability",
             f"Share of the learning rates that end within 5 % of the best, {_interval(usual)}.",
+            lambda row, name: _share(row, usual, f"_{name}"),
         ),
-        Part(
-            ["candidate", *names],
-            [[row["candidate"], *(_share(row, usual, f"_kin_{name}") for name in problems)] for row in few],
+        part(
             "Stability within its kind",
             "The same, compared with the best of the same kind alone: momentum, or AdamW.",
+            lambda row, name: _share(row, usual, f"_kin_{name}"),
         ),
-        Part(
-            ["candidate", *names],
-            [[row["candidate"], *(_best(row, name) for name in problems)] for row in few],
+        part(
+            "Lead",
+            f"By how much the share of {RECOMMENDED} is above that of others of its kind, within the kind, paired by "
+            "seed, with its 95 % interval; beyond doubt where the interval does not reach 0.",
+            _lead,
+        ),
+        part(
             "At their best learning rate",
             "Mean F1 / F1 of slow classes; on text the loss / the loss on the longest windows, less is better.",
+            _best,
         ),
         Part(
             ["candidate", *fair, "seeds"],
@@ -109,10 +111,30 @@ def pareto_parts(table: pl.DataFrame) -> list[Part]:
     ]
 
 
-def _short(row: Mapping[str, Any], problems: Sequence[str]) -> list[str]:
-    shares = (row.get(f"stable_kin_{name}") for name in problems)
-    fair = (number(row.get(name)) for name in ("say_far", "excess_far", "theorem"))
-    return ["" if value is None else f"{value:.2f}" for value in shares] + list(fair)
+def _short(rows: Sequence[Mapping[str, Any]], problems: Sequence[str]) -> Part:
+    """Return the plane in one table; shares within a kind are there where they are others by a tenth and more."""
+    columns: dict[str, str] = {}
+    for name in problems:
+        both = [(row.get(f"stable_{name}"), row.get(f"stable_kin_{name}")) for row in rows]
+        columns[NAMES[name]] = f"stable_{name}"
+        if any(near is not None and kin is not None and abs(near - kin) >= 0.1 for near, kin in both):
+            columns[f"{NAMES[name]}, of its kind"] = f"stable_kin_{name}"
+    fair = {"say, far": "say_far", "excess, far": "excess_far", "theorem": "theorem"}
+    cells = [
+        [
+            row["candidate"],
+            *("" if row.get(key) is None else f"{row[key]:.2f}" for key in columns.values()),
+            *(number(row.get(key)) for key in fair.values()),
+        ]
+        for row in rows
+    ]
+    words = "Share of the learning rates that end within 5 % of the best, and three measures of fairness."
+    return Part(["candidate", *columns, *fair], cells, "In short", words)
+
+
+def _lead(row: Mapping[str, Any], problem: str) -> str:
+    value, low, high = (row.get(f"{name}_{problem}") for name in ("lead", "lead_low", "lead_high"))
+    return "" if value is None else f"{value:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
 def _best(row: Mapping[str, Any], problem: str) -> str:
@@ -130,7 +152,8 @@ def hard_parts(table: pl.DataFrame) -> list[Part]:
 
     Examples:
         >>> row = {"setting": "M = 3", "candidate": "momentum", "stable": 0.5, "low": None, "high": None, "seeds": 1}
-        >>> row |= {"stable_kin": 1.0, "best": 0.9, "slow": 0.8, "worst": 0.7, "excess": 0.0123, "say": 1.0}
+        >>> row |= {"stable_kin": 1.0, "seeds_kin": 1, "best": 0.9, "slow": 0.8, "worst": 0.7}
+        >>> row |= {"excess": 0.0123, "say": 1.0}
         >>> [part.lines()[-1] for part in hard_parts(pl.DataFrame([row]))]
         ['| M = 3 | 0.50 |', '| M = 3 | 1.00 |', '| M = 3 | 0.90 / 0.80 / 0.70 |', '| M = 3 | 0.012 (1.00) |']
     """
@@ -143,7 +166,7 @@ def hard_parts(table: pl.DataFrame) -> list[Part]:
             [setting, *(cell(cells[setting, name]) if (setting, name) in cells else "" for name in who)]
             for setting in dict.fromkeys(table["setting"])
         ]
-        return Part(["setting", *who], rows, title, words)
+        return Part(["setting", *who], [row for row in rows if any(row[1:])], title, words)
 
     return [
         part(
@@ -154,7 +177,7 @@ def hard_parts(table: pl.DataFrame) -> list[Part]:
         part(
             "Stability within its kind",
             "The same, compared with the best of the same kind alone: momentum, or AdamW.",
-            lambda row: _share({**row, "seeds_kin": row["seeds"]}, usual, "_kin"),
+            lambda row: _share(row, usual, "_kin"),
         ),
         part(
             "At their best learning rate",

@@ -1,7 +1,7 @@
 """The search for a method that is both stable and fair: candidates, measures, sweeps, the front."""
 
 from .board import board, front_of, over_rates
-from .candidates import CANDIDATES, Candidate
+from .candidates import CANDIDATES, RECOMMENDED, Candidate
 from .fairness import PROBLEMS
 from .hard import HARD, Setting, hard_plan, hard_table
 from .measured import Watch, run_measured, slow_over_fast
@@ -15,6 +15,7 @@ __all__ = [
     "HARD",
     "METRICS",
     "PROBLEMS",
+    "RECOMMENDED",
     "SIZES",
     "Candidate",
     "Metric",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import polars as pl
 
 from ..experiments import Store, Sweep
 from ..theory import CounterExample
-from .candidates import CANDIDATES, Candidate, find
+from .candidates import CANDIDATES, RECOMMENDED, Candidate, find
 from .pareto import Score, front
 from .plans import METRICS, Metric, Size, counter_example_sweep, fairness_sweeps, stability_sweeps
 from .stability import Stability, stability
@@ -138,7 +139,7 @@ def ends(rows: Sequence[dict[str, Any]], found: Stability, metric: Metric) -> di
 
     Examples:
         >>> rows = [{"lr": 0.1, "seed": seed, "f1": 0.9, "f1_slow": 0.8 + seed / 10} for seed in (0, 1)]
-        >>> found = ends(rows, Stability(2, 2, 0.1, 0.9, (1.0, 1.0)), Metric())
+        >>> found = ends(rows, Stability(2, 2, 0.1, 0.9, {0: 1.0, 1: 1.0}), Metric())
         >>> found["stable"], round(found["slow"], 2), found["seeds"], found["low"]
         (1.0, 0.85, 2, 1.0)
     """
@@ -157,11 +158,19 @@ def shown(found: Stability) -> dict[str, Any]:
     """Return a share, its 95 % interval and the number of seeds it is of, by their names in the tables.
 
     Examples:
-        >>> shown(Stability(2, 1, 0.1, 0.9, (0.5,)))["seeds"]
+        >>> shown(Stability(2, 1, 0.1, 0.9, {0: 0.5}))["seeds"]
         1
     """
     low, high = (None, None) if found.interval is None else (found.interval.low, found.interval.high)
     return {"stable": found.share, "low": low, "high": high, "seeds": len(found.by_seed)}
+
+
+def _lead(found: Mapping[str, Stability], name: str) -> dict[str, float]:
+    """Return by how much the recommended rule is ahead of another of its kind, paired by seed."""
+    if RECOMMENDED not in found or name == RECOMMENDED or CANDIDATES[name].kind != CANDIDATES[RECOMMENDED].kind:
+        return {}
+    lead = found[RECOMMENDED].lead(found[name])
+    return {} if lead is None else {"lead": lead.value, "lead_low": lead.low, "lead_high": lead.high}
 
 
 def board(size: Size, store: Store, who: Sequence[Candidate]) -> pl.DataFrame:
@@ -172,7 +181,9 @@ def board(size: Size, store: Store, who: Sequence[Candidate]) -> pl.DataFrame:
     ``runs_<problem>`` and ``seeds_<problem>`` count what it is of. At the candidate's best learning rate
     ``lr_<problem>``, ``best_<problem>`` is the mean F1 (on text the loss), ``slow_<problem>`` that of slow samples (on
     text of the longest windows), and ``say_<problem>`` the influence of slow over fast samples. With ``_kin`` behind
-    their first word, shares are compared with the best of candidates of the same kind alone, momentum or Adam.
+    their first word, shares are compared with the best of candidates of the same kind alone, momentum or Adam; and
+    ``lead_<problem>``, from ``lead_low_<problem>`` to ``lead_high_<problem>``, is by how much the share of the
+    recommended candidate is above, paired by seed.
 
     For every quadratic there are ``excess_<quadratic>``, ``say_<quadratic>`` and ``seeds_<quadratic>``, and ``theorem``
     is the counter-example's mean squared gradient over the theorem's bound: means over the seeds that all have.
@@ -195,8 +206,9 @@ def board(size: Size, store: Store, who: Sequence[Candidate]) -> pl.DataFrame:
         rows, metric = whole_seeds(found_rows(sweep, store), len(size.rates)), METRICS[problem]
         for name, found in shares_of(rows, metric).items():
             table[name] |= {f"{key}_{problem}": value for key, value in ends(_of(rows, name), found, metric).items()}
-        for name, found in shares_of(rows, metric, kin=True).items():
+        for name, found in (kin := shares_of(rows, metric, kin=True)).items():
             table[name] |= {f"{key}_kin_{problem}": value for key, value in shown(found).items()}
+            table[name] |= {f"{key}_{problem}": value for key, value in _lead(kin, name).items()}
     return pl.DataFrame(list(table.values()), infer_schema_length=None)
 
 
@@ -216,12 +228,13 @@ def shares_of(rows: Sequence[dict[str, Any]], metric: Metric, kin: bool = False)
         >>> [shares_of(rows, Metric(), kin=kin)["momentum"].share for kin in (False, True)]
         [0.0, 0.5]
     """
-    compared: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        compared.setdefault(CANDIDATES[row["candidate"]].kind if kin else "", []).append(row)
-    found: dict[str, Stability] = {}
-    for own in compared.values():
-        found |= stability(own, metric=metric.name, least=metric.least, within=WITHIN, named="candidate")
+    if not rows:
+        return {}
+    compare = partial(stability, metric=metric.name, least=metric.least, within=WITHIN, named="candidate")
+    found = compare(rows)
+    kinds = {CANDIDATES[name].kind for name, its in found.items() if math.isfinite(its.score)} if kin else ()
+    for kind in kinds:  # one in which nobody has a learning rate that all seeds survive has no best of its own
+        found |= compare([row for row in rows if CANDIDATES[row["candidate"]].kind == kind])
     return found
 
 

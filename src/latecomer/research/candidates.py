@@ -8,7 +8,7 @@ from typing import Any
 
 from ..experiments import Grid
 
-__all__ = ["CANDIDATES", "Candidate", "find"]
+__all__ = ["CANDIDATES", "RECOMMENDED", "Candidate", "find"]
 
 BETA = 0.05
 """Of all of them: the beta at which the paper's ordering was most stable."""
@@ -56,6 +56,9 @@ CANDIDATES: Mapping[str, Candidate] = {
     )
 }
 """By name: the rules without a clip, then what each part of even catch-up does by itself."""
+
+RECOMMENDED = "even-catch-up"
+"""Whose lead over the others is told."""
 
 
 def find(method: str, options: Mapping[str, Any]) -> Candidate | None:

@@ -151,7 +151,7 @@ def hard_table(size: Size, store: Store) -> pl.DataFrame:
                     "setting": setting.name,
                     "candidate": name,
                     **{key: found[key] for key in ("stable", "low", "high", "runs", "seeds", "lr", "best", "slow")},
-                    **{f"{key}_kin": value for key, value in shown(kin[name]).items() if key != "seeds"},
+                    **{f"{key}_kin": value for key, value in shown(kin[name]).items()},
                     "worst": max(at_best) if metric.least else min(at_best),
                     "excess": mean_or_inf(row["excess"] for row in own) if own else None,
                     "say": mean_say(own),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..intervals import Interval, mean
@@ -26,7 +26,7 @@ class Stability:
         runs: All runs.
         best: The candidate's own best learning rate, by the mean over seeds.
         score: That mean.
-        by_seed: The share of each seed on its own, in order of seed.
+        by_seed: The share of each seed on its own.
 
     Examples:
         >>> Stability(good=3, runs=4, best=0.01, score=0.97).share
@@ -37,7 +37,7 @@ class Stability:
     runs: int
     best: float
     score: float
-    by_seed: tuple[float, ...] = ()
+    by_seed: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def share(self) -> float:
@@ -49,8 +49,19 @@ class Stability:
         """Where the share lies with 95 % confidence, by its spread over seeds; None with fewer than two."""
         if len(self.by_seed) < 2:
             return None
-        found = mean(self.by_seed)
+        found = mean(list(self.by_seed.values()))
         return Interval(self.share, max(0.0, found.low), min(1.0, found.high))
+
+    def lead(self, other: Stability) -> Interval | None:
+        """Return by how much its share is above that of another, paired by seed; None if they share fewer than two.
+
+        Examples:
+            >>> first = Stability(3, 4, 0.01, 0.97, {0: 1.0, 1: 0.5})
+            >>> str(first.lead(Stability(1, 4, 0.01, 0.97, {0: 0.5, 1: 0.0, 2: 1.0})))
+            '0.5 (0.5 to 0.5)'
+        """
+        shared = sorted(set(self.by_seed) & set(other.by_seed))
+        return None if len(shared) < 2 else mean([self.by_seed[seed] - other.by_seed[seed] for seed in shared])
 
 
 def candidate(row: Mapping[str, Any]) -> str:
@@ -98,7 +109,7 @@ def stability(
         >>> found.share, found.best, found.score
         (0.75, 0.01, 0.95)
         >>> found.by_seed, str(found.interval)
-        ((1.0, 0.5), '0.75 (0 to 1)')
+        ({0: 1.0, 1: 0.5}, '0.75 (0 to 1)')
         >>> losses = [{**row, "loss": 1 - row["f1"]} for row in rows]
         >>> stability(losses, metric="loss", least=True)["momentum beta=0.1"].good
         1
@@ -125,7 +136,7 @@ def stability(
         for ends in by_lr.values():
             for seed, end in ends.items():
                 near.setdefault(seed, []).append(end >= (1.0 - sign * within) * top)
-        by_seed = tuple(sum(near[seed]) / len(near[seed]) for seed in sorted(near))
+        by_seed = {seed: sum(near[seed]) / len(near[seed]) for seed in sorted(near)}
         good, count = sum(map(sum, near.values())), sum(map(len, near.values()))
         result[name] = Stability(good, count, own, sign * means[name][own], by_seed)
     return result

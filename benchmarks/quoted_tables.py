@@ -3,7 +3,7 @@
 A quoted table stands between ``<!-- quoted: file.md, Heading -->`` and ``<!-- end of quote -->``; the file is named
 from the page's folder, and the heading is that of its part (left out if the file has but one).
 
-Example: python benchmarks/quote.py
+Example: python benchmarks/quoted_tables.py
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ def table(file: Path, title: str | None) -> str:
         if found is None:
             raise SystemExit(f"{file} has no part called {title}")
         text = found[1]
-    return "\n".join(line for line in text.splitlines() if line.startswith("|"))
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    if not lines:
+        raise SystemExit(f"{file} has no table below {title or 'its heading'}")
+    return "\n".join(lines)
 
 
 def filled(page: Path) -> str:
