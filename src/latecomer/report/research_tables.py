@@ -94,7 +94,7 @@ def pareto_parts(table: pl.DataFrame) -> list[Part]:
         part(
             "Lead",
             f"By how much the share of {RECOMMENDED} is above that of others of its kind, within the kind, paired by "
-            "seed, with its 95 % interval; beyond doubt where the interval does not reach 0.",
+            "seed, with its 95 % interval; the intervals are not widened for being many.",
             _lead,
         ),
         part(
