@@ -1,6 +1,7 @@
 """Settings of every test, those in docstrings too."""
 
 import os
+import signal
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ import torch
 from hypothesis import HealthCheck, settings
 
 torch.set_num_threads(1)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in what a shell starts in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples every time, so that a red run is a change of ours; `HYPOTHESIS_PROFILE=explore` looks further.
 settings.register_profile("default", derandomize=True, deadline=None, max_examples=30)

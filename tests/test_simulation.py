@@ -100,12 +100,14 @@ def test_a_run_resumed_from_any_checkpoint_has_the_same_bits(name: str, tmp_path
 SCRIPT = textwrap.dedent(
     """
     import sys
+    import time
     import latecomer as lc
     trace = lc.delays.DataDependent(workers=4, slow_share=0.2).trace(steps=1500, seed=2)
     told = []
     def watch(server):
         if server.arrivals >= 120 and not told:
             told.append(print("going", flush=True))
+        time.sleep(0.01 * (bool(told) and len(sys.argv) > 2))  # a victim waits for its murderer
     options = dict(lr=0.01, checkpoint=sys.argv[1], checkpoint_every=50, watch=watch)
     run = lc.simulate(lc.problems.quadratic(), "catch-up", trace, **options)
     print(run.state["x"].tolist())
@@ -119,7 +121,7 @@ def test_killed_and_resumed_gives_the_same_bits(sign: int, tmp_path: Path) -> No
     trace = lc.delays.DataDependent(workers=4, slow_share=0.2).trace(steps=1500, seed=2)
     straight = lc.simulate(lc.problems.quadratic(), "catch-up", trace, lr=0.01).state["x"].tolist()
     victim = subprocess.Popen(
-        [*command, str(tmp_path / "b")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, str(tmp_path / "b"), "slowly"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert victim.stdout is not None
     assert victim.stdout.readline() == "going\n"
