@@ -36,7 +36,7 @@ class Pareto:
     """
 
     size: Size = "quick"
-    """quick: minutes, one seed, no data to fetch; standard: half a day of one core, data is fetched; full: days."""
+    """quick: minutes, one seed, no data to fetch; standard: six hours of one core, data is fetched; full: days."""
     store: Path = Path("runs")
     """Folder of the runs."""
     out: Path = Path("research")
@@ -96,7 +96,7 @@ class Hard:
     """
 
     size: Size = "quick"
-    """quick: minutes, one seed; standard: about an hour of one core; full: hours."""
+    """quick: minutes, one seed; standard: an hour and a half of one core; full: hours."""
     store: Path = Path("runs")
     """Folder of the runs."""
     out: Path = Path("research")
