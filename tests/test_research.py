@@ -274,7 +274,7 @@ def test_the_quick_plane_is_run_drawn_and_drawn_again(tmp_path: Path, monkeypatc
     assert {"stable_digits", "excess_far", "say_far", "theorem"} <= set(table.columns)
     page = files[2].read_text()
     assert page.count("| even-catch-up | ") == 6
-    assert f"| momentum | {table['stable_digits'][0]:.2f} |" in page
+    assert f"| momentum | {table['stable_digits'][0]:.2f} |\n" in page
     assert f"| momentum | {table['stable_digits'][0]:.2f} | {table['say_far'][0]:.2f} |" in page
 
 

@@ -12,10 +12,14 @@ def main() -> int:
     try:
         from .cli import main as run
 
-        return run()
+        code = run()
     except KeyboardInterrupt:
         print("latecomer: interrupted", file=sys.stderr)
-        return 130
+        code = 130
+    # An interrupt that met code compiled from a string on its way here, as imports have it, is remembered by CPython,
+    # which would end this process by the signal; what runs after it makes it forget, and the exit code is ours.
+    exec("")
+    return code
 
 
 if __name__ == "__main__":

@@ -29,13 +29,21 @@ def number(value: float | None, digits: int = 2) -> str:
     return f"{value:.{digits}f}" if 0.1 <= abs(value) < 1e4 or value == 0 else f"{value:.{digits}g}"
 
 
-def share(value: float | None, low: float | None, high: float | None, seeds: int | None, usual: int) -> str:
-    """Return a share with its interval, and with the number of seeds it is of if that is not the usual one.
+def share(row: Mapping[str, Any], usual: int, end: str = "") -> str:
+    """Return the share in a row with its interval, and with the number of seeds it is of if that is not the usual one.
+
+    Args:
+        row: Of a table of the research.
+        usual: Number of seeds that goes without saying.
+        end: How the names of its columns end, behind ``stable``, ``low``, ``high`` and ``seeds``.
 
     Examples:
-        >>> share(0.5, 0.4, 0.6, 5, usual=5), share(0.5, None, None, 1, usual=5)
-        ('0.50 (0.40 to 0.60)', '0.50, 1 seed')
+        >>> share({"stable": 0.5, "low": 0.4, "high": 0.6, "seeds": 5}, usual=5)
+        '0.50 (0.40 to 0.60)'
+        >>> share({"stable_kin": 0.5, "seeds_kin": 1}, usual=5, end="_kin")
+        '0.50, 1 seed'
     """
+    value, low, high, seeds = (row.get(f"{name}{end}") for name in ("stable", "low", "high", "seeds"))
     if value is None or seeds is None:
         return ""
     interval = "" if low is None or high is None else f" ({low:.2f} to {high:.2f})"
@@ -44,11 +52,6 @@ def share(value: float | None, low: float | None, high: float | None, seeds: int
 
 def _seeds(count: int) -> str:
     return f"{count} seed{'' if count == 1 else 's'}"
-
-
-def _share(row: Mapping[str, Any], usual: int, end: str = "") -> str:
-    value, low, high, seeds = (row.get(f"{name}{end}") for name in ("stable", "low", "high", "seeds"))
-    return share(value, low, high, seeds, usual)
 
 
 def _interval(usual: int) -> str:
@@ -84,12 +87,12 @@ def pareto_parts(table: pl.DataFrame) -> list[Part]:
         part(
             "Stability",
             f"Share of the learning rates that end within 5 % of the best, {_interval(usual)}.",
-            lambda row, name: _share(row, usual, f"_{name}"),
+            lambda row, name: share(row, usual, f"_{name}"),
         ),
         part(
             "Stability within its kind",
             "The same, compared with the best of the same kind alone: momentum, or AdamW.",
-            lambda row, name: _share(row, usual, f"_kin_{name}"),
+            lambda row, name: share(row, usual, f"_kin_{name}"),
         ),
         part(
             "Lead",
@@ -172,12 +175,12 @@ def hard_parts(table: pl.DataFrame) -> list[Part]:
         part(
             "Stability",
             f"Share of the learning rates that end within 5 % of the best in this setting, {_interval(usual)}.",
-            lambda row: _share(row, usual),
+            lambda row: share(row, usual),
         ),
         part(
             "Stability within its kind",
             "The same, compared with the best of the same kind alone: momentum, or AdamW.",
-            lambda row: _share(row, usual, "_kin"),
+            lambda row: share(row, usual, "_kin"),
         ),
         part(
             "At their best learning rate",
