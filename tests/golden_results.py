@@ -1,0 +1,117 @@
+"""Final parameters and history of every method as hashes, so that a change of structure cannot change a result.
+
+``python tests/golden_results.py`` writes ``tests/golden/results.json`` again. Do that in a commit of its own, and say
+why the results changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import latecomer as lc
+
+FILE = Path(__file__).parent / "golden" / "results.json"
+STEPS = 48
+INTERRUPTED_AT = 30
+COLUMNS = ("update", "train_loss", "delay", "loss", "accuracy", "f1", "f1_slow", "f1_fast", "squared_gradient")
+"""What of a history is hashed, where it has it."""
+OPTIONS: dict[str, dict[str, Any]] = {
+    "async-sgd": {"lr": 0.05},
+    "delay-adaptive": {"lr": 0.05},
+    "delay-filtered": {"lr": 0.05, "threshold": 1.5},
+    "momentum": {"lr": 0.05, "beta": 0.2},
+    "mu2": {"lr": 0.05, "beta": 0.2, "gamma": 0.1},
+    "ordered-momentum": {"lr": 0.05, "beta": 0.2},
+    "catch-up": {"lr": 0.05, "beta": 0.2},
+    "ordered-mu2": {"lr": 0.05, "beta": 0.2, "gamma": 0.1},
+    "ordered-mu2-anytime": {"lr": 0.001},
+    "catch-up-adamw": {"lr": 0.002},
+    "clipped-catch-up": {"lr": 0.05, "beta": 0.2, "clip": 1.01, "clip_rate": 0.2},
+    "even-catch-up": {"lr": 0.05, "beta": 0.2, "clip": 1.01, "clip_rate": 0.2},
+    "even-momentum": {"lr": 0.05, "beta": 0.2, "clip": 1.01, "clip_rate": 0.2},
+}
+CASES = [(method, problem, driver) for method in OPTIONS for problem in ("quadratic", "digits") for driver in
+         ("simulate", "fit")]  # fmt: skip
+
+
+def fingerprint() -> str:
+    """Hash the results of a few fixed operations: other processors and kernels round otherwise."""
+    generator = torch.Generator().manual_seed(0)
+    images, weights = (torch.randn(*shape, generator=generator) for shape in ((4, 3, 9, 9), (5, 3, 3, 3)))
+    matrix = torch.randn(37, 41, generator=generator)
+    results = [torch.nn.functional.conv2d(images, weights), matrix @ matrix.T, matrix.double().sum(), matrix.sum()]
+    return _sha256(b"".join(result.contiguous().numpy().tobytes() for result in results))
+
+
+def result(method: str, problem: str, driver: str) -> dict[str, Any]:
+    """Train a method for a few updates, interrupt it and let it go on, and describe where it ends."""
+    task = lc.problems.quadratic() if problem == "quadratic" else lc.problems.digits()
+    with tempfile.TemporaryDirectory() as folder:
+        run = (_simulated if driver == "simulate" else _fitted)(task, method, Path(folder))
+    x = torch.cat([value.detach().double().flatten() for value in run.state.values()])
+    columns = [name for name in COLUMNS if name in run.history.columns]
+    rows = json.dumps(run.history.select(columns).rows())
+    return {
+        "parameters": _sha256(x.numpy().tobytes()),
+        "history": _sha256(rows.encode()),
+        "columns": columns,
+        "loss": run.final["loss"],
+        "norm": float(x.norm()),
+    }
+
+
+def _simulated(problem: Any, method: str, folder: Path) -> Any:
+    trace = lc.delays.DataDependent(workers=3, slow_share=0.2).trace(steps=STEPS, seed=5)
+
+    def interrupt(server: lc.Server) -> None:
+        if server.arrivals == INTERRUPTED_AT:
+            raise InterruptedError
+
+    def train(watch: Any = None) -> Any:
+        options = {"checkpoint": folder / "checkpoint", "checkpoint_every": 20, **OPTIONS[method]}
+        return lc.simulate(problem, method, trace, seed=3, evaluate_every=12, watch=watch, **options)
+
+    with contextlib.suppress(InterruptedError):
+        train(interrupt)
+    assert any(folder.iterdir()), "there is no checkpoint to go on from"
+    return train()
+
+
+class _Interrupt(lc.training.Callback):
+    def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
+        if outcome.arrival == INTERRUPTED_AT:
+            raise InterruptedError
+
+
+def _fitted(problem: Any, method: str, folder: Path) -> Any:
+    def train(callbacks: Any = ()) -> Any:
+        options = {"checkpoint": folder / "checkpoint", "checkpoint_every": 20, **OPTIONS[method]}
+        return lc.fit(
+            problem, optimizer=method, workers=3, engine="inline", steps=STEPS, seed=3, evaluate_every=12,
+            callbacks=callbacks, **options,
+        )  # fmt: skip
+
+    with contextlib.suppress(InterruptedError):
+        train([_Interrupt()])
+    resumed = train()
+    assert resumed.resumed_at >= 20, "it started from the beginning"
+    return resumed
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    where = {"torch": torch.__version__, "operations": fingerprint()}
+    found = {" ".join(case): result(*case) for case in CASES}
+    FILE.write_text(json.dumps({**where, "results": found}, indent=1) + "\n")
+    print(f"{len(found)} results in {FILE.relative_to(Path.cwd())}")
