@@ -12,7 +12,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from latecomer import demo, simulate
+from latecomer import simulate
+from latecomer.demo.runs import runs as demo
 
 RATES = (0.01, 0.02, 0.05, 0.1, 0.2)
 FIRST_SEED = 100

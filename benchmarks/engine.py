@@ -26,8 +26,8 @@ from rich.table import Table
 from torch import Tensor, nn
 
 import latecomer as lc
-from latecomer.bench.tables import write_table
 from latecomer.problems.base import Problem
+from latecomer.report.markdown import write_table
 
 
 class Flat(nn.Module):

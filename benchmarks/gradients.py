@@ -21,7 +21,7 @@ from rich.table import Table
 
 import latecomer as lc
 from latecomer.problems.base import Problem
-from latecomer.simulation import _Simulation
+from latecomer.simulation.simulate import _Simulation
 
 LAYOUTS = {"usual": torch.contiguous_format, "channels last": torch.channels_last}
 

@@ -24,9 +24,9 @@ from rich.table import Table
 
 import latecomer as lc
 from engine import Copy, rays
-from latecomer.bench.tables import write_table
-from latecomer.engines.cluster import Cluster
-from latecomer.engines.ray import RayEngine
+from latecomer.engines.ray.cluster import Cluster
+from latecomer.engines.ray.engine import RayEngine
+from latecomer.report.markdown import write_table
 
 WAYS: dict[str, dict[str, Any]] = {
     "shared": {},

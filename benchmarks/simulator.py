@@ -25,10 +25,10 @@ from rich.table import Table
 from torch import Tensor, nn
 
 import latecomer as lc
+from latecomer._util.seeds import picks
 from latecomer.problems.base import Problem
-from latecomer.problems.networks import cnn, seeded
-from latecomer.seeds import picks
-from latecomer.simulation import _Simulation
+from latecomer.problems.networks import cnn, seeded_module
+from latecomer.simulation.simulate import _Simulation
 
 BATCH, IMAGES = 16, 2048
 MNIST_UPDATES = 3750
@@ -45,7 +45,7 @@ class Noise(Problem):
         self.labels = torch.randint(10, (IMAGES,), generator=generator)
 
     def model(self, seed: int) -> nn.Module:
-        return seeded(cnn, seed)
+        return seeded_module(cnn, seed)
 
     def batch(self, sample: int, group: int) -> tuple[Tensor, Tensor]:
         picked = torch.from_numpy(picks(sample, BATCH, IMAGES))

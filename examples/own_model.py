@@ -95,7 +95,7 @@ def main(steps: int = 600, workers: int = 2, engine: str = "local", address: str
     """Train in this process, on processes of this machine, on Ray on it, or on a cluster; print, replay."""
     moves: Any = engine
     if engine == "ray":
-        from latecomer.engines.ray import RayEngine
+        from latecomer.engines.ray.engine import RayEngine
 
         moves = RayEngine(address)
     with tempfile.TemporaryDirectory() as folder:

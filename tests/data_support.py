@@ -15,7 +15,8 @@ import pytest
 from PIL import Image
 
 from latecomer import data
-from latecomer.data import Known, arrays
+from latecomer.data import Known
+from latecomer.data import formats as arrays
 
 BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
 

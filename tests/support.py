@@ -12,14 +12,11 @@ from torch import Tensor
 
 from latecomer import Server
 from latecomer.optim import METHODS, AsyncOptimizer
-from latecomer.optim.reference import TWINS as PAPER_TWINS
-from latecomer.optim.reference import Twin
-from latecomer.optim.reference_clipped import CLIPPED_TWINS
+from latecomer.optim.reference import TWINS, Twin
 
 NAMES = sorted(METHODS)
 KINDS = [name for name in NAMES if name not in ("clipped-catch-up", "even-momentum")]
 """One of each kind: the other two are the clip of even-catch-up, or part of it, on rules that are here."""
-TWINS = {**PAPER_TWINS, **CLIPPED_TWINS}
 SHAPES = ((3, 4), (5,), ())
 
 OPTIONS: dict[str, dict[str, Any]] = {

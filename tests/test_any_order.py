@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from latecomer import Trace
 from latecomer.policy import Ticket
-from latecomer.replay import Replay
+from latecomer.simulation.replayer import Replayer
 from support import NAMES, same, server, vector
 
 
@@ -27,7 +27,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.server = server(name, workers)
         self.out: dict[int, Ticket] = {}
         self.received: set[int] = set()
-        self.sent: dict[int, torch.Tensor] = {}
+        self.from_last_job: dict[int, torch.Tensor] = {}
         self.initial = workers
         self.events = 0
 
@@ -47,8 +47,8 @@ class AnyOrder(RuleBasedStateMachine):
     def receive(self, data: st.DataObject, bad: bool) -> None:
         worker = data.draw(st.sampled_from(sorted(self.out)))
         ticket = self.out.pop(worker)
-        self.sent[ticket.number] = vector(math.nan if bad else 0.01 * ticket.number)
-        outcome = self.server.receive(ticket, self.server.point(ticket)[0][0] * 0.1 + self.sent[ticket.number])
+        self.from_last_job[ticket.number] = vector(math.nan if bad else 0.01 * ticket.number)
+        outcome = self.server.receive(ticket, self.server.point(ticket)[0][0] * 0.1 + self.from_last_job[ticket.number])
         assert outcome.arrival == len(self.received) + 1
         self.received.add(ticket.number)
 
@@ -101,12 +101,12 @@ class AnyOrder(RuleBasedStateMachine):
             trace = Trace.load(self.server.trace().save(Path(folder) / "run.parquet"))
         assert trace.header.workers - len(trace.header.joined) == self.initial
         again = server(self.name, self.initial)
-        replay = Replay(again, trace)
+        replay = Replayer(again, trace)
         for number in trace.ticket.tolist():
             ticket = replay.next()
             assert ticket.number == number
-            again.receive(ticket, again.point(ticket)[0][0] * 0.1 + self.sent[number])
-            replay = Replay(again, trace)  # as a resumed run does
+            again.receive(ticket, again.point(ticket)[0][0] * 0.1 + self.from_last_job[number])
+            replay = Replayer(again, trace)  # as a resumed run does
         replay.fill_gap()
         assert again.trace() == self.server.trace()
         assert same([p.detach() for p in again._params], [p.detach() for p in self.server._params])

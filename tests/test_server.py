@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latecomer import Server
+from latecomer._util.seeds import sample_seeds
 from latecomer.optim import AsyncSGD, OrderedMomentum
 from latecomer.policy import Async, Policy, Ticket, Verdict
-from latecomer.seeds import sample_seeds
 from latecomer.trace import STATUSES
 from support import KINDS, everything, make, same, server, vector
 

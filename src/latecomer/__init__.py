@@ -6,7 +6,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import delays, engines, optim, policy, problems, theory, training
+    from . import (
+        bench,
+        data,
+        delays,
+        engines,
+        experiments,
+        optim,
+        paper,
+        policy,
+        problems,
+        report,
+        testing,
+        theory,
+        trace,
+        training,
+    )
     from .server import Server
     from .simulation import Run, simulate
     from .trace import Trace
@@ -20,14 +35,21 @@ __all__ = [
     "Task",
     "Trace",
     "__version__",
+    "bench",
+    "data",
     "delays",
     "engines",
+    "experiments",
     "fit",
     "optim",
+    "paper",
     "policy",
     "problems",
+    "report",
     "simulate",
+    "testing",
     "theory",
+    "trace",
     "training",
 ]
 

@@ -10,7 +10,7 @@ def main() -> int:
     """Import, which takes seconds, and run; Ctrl-C is one word at any time, and a warning one line."""
     warnings.showwarning = lambda message, *_, **__: print(f"latecomer: warning: {message}", file=sys.stderr)
     try:
-        from .cli import main as run
+        from .cli.main import main as run
 
         code = run()
     except KeyboardInterrupt:

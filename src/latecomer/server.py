@@ -13,13 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ._util.checks import whole_number
+from ._util.seeds import sample_seeds
 from .optim import Arrival, AsyncOptimizer
-from .optim.checks import whole_number
-from .optim.kernels import is_finite
+from .optim._kernels import is_finite
 from .policy import Async, Policy, Ticket
-from .record import Record
-from .seeds import sample_seeds
 from .trace import Trace
+from .trace.recorder import Recorder
 
 __all__ = ["Outcome", "Server"]
 
@@ -111,7 +111,7 @@ class Server:
         self._slots: dict[int, Slot] = {}
         self._free: list[Slot] = []
         self._held: tuple[list[Tensor], float] | None = None
-        self._record = Record(count, self.seed, self.policy.name, tuple(groups), clock)
+        self._record = Recorder(count, self.seed, self.policy.name, tuple(groups), clock)
         self._samples: tuple[int, NDArray[np.uint64]] | None = None  # the block that the next tickets are in
         self._now = 0.0 if clock == "virtual" else -math.inf
         if clock not in ("none", "virtual", "real"):

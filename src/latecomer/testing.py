@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from .core.flat import FlatModule
+from .core.gradient import Contributor, evaluated, one_thread
+from .core.rng import seeded
 from .engines import Died, Done, Engine, Evaluated, Event, Failed, Job, Ready, WorkerSpec
-from .flat import FlatModule
-from .generators import seeded
-from .job import Contributor, evaluated, one_thread
 from .problems import Problem, Quadratic
 from .training import Callback, fit, replay
 
@@ -309,7 +309,7 @@ def _averages(make_engine: Callable[[], Engine], patience: float) -> str:
     problem = Normed()
     flat = FlatModule(problem.model(0))
     here = Contributor(problem, flat, 1)
-    size, count = flat.x.numel(), len(here.statistics.sent)
+    size, count = flat.x.numel(), len(here.statistics.from_last_job)
     with make_engine() as engine:
         slots = engine.start(WorkerSpec(problem, size, flat.x.dtype, statistics=count), seats=1, slots=2)
         _wait_for(engine, patience, Ready)
@@ -319,7 +319,10 @@ def _averages(make_engine: Callable[[], Engine], patience: float) -> str:
         _wait_for(engine, patience, Done)
         with one_thread(), torch.random.fork_rng(devices=[]):
             here(slots[1].points, torch.empty(size), 0, 7, 0, 1)
-        _must(torch.equal(slots[1].statistics, here.statistics.sent), "running averages do not come up as computed")
+        _must(
+            torch.equal(slots[1].statistics, here.statistics.from_last_job),
+            "running averages do not come up as computed",
+        )
         slots[0].statistics.copy_(torch.arange(count) + 1.0)
         engine.submit(0, Job(1, slot=0, evaluate=True))
         (event,) = _wait_for(engine, patience, Evaluated)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from latecomer.optim import METHODS, Ball, Momentum, Mu2SGD, OrderedMomentum, OrderedMu2Anytime
-from latecomer.optim.kernels import accumulate_and_descend
+from latecomer.optim._kernels import accumulate_and_descend
 from support import KINDS, NAMES, OPTIONS, flat, make, make_twin, parameters, relative, run, side_by_side
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latecomer.optim import METHODS, Arrival
-from latecomer.optim.clipping import next_scale
+from latecomer.optim._clipping import next_scale
 from support import OPTIONS, any_delays, delays_of, feed, flat, like, make, parameters, relative, run
 
 RULES = {"clipped-catch-up": "catch-up", "even-catch-up": "catch-up", "even-momentum": "momentum"}

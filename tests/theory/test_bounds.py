@@ -168,7 +168,7 @@ def test_the_fastest_workers_on_the_clock() -> None:
 
 
 def test_slopes() -> None:
-    from latecomer.theory.rates import slope
+    from studies.theory.rates import slope
 
     rng = np.random.default_rng(0)
     x = np.geomspace(10, 10_000, 30)

@@ -14,8 +14,8 @@ import pytest
 from numpy.typing import NDArray
 
 import latecomer as lc
-from latecomer.theory.adversary import Adversary
 from latecomer.trace import Trace
+from studies.theory.adversary import Adversary
 
 HALF = Fraction(1, 2)
 

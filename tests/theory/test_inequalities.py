@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import latecomer as lc
-from latecomer.simulation import simulate
-from latecomer.theory.adversary import Adversary
+from latecomer.simulation.simulate import simulate
 from latecomer.trace import Trace
+from studies.theory.adversary import Adversary
 
 Array = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]

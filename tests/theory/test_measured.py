@@ -10,10 +10,11 @@ import torch
 
 import latecomer as lc
 from latecomer import theory
-from latecomer.cli import main
-from latecomer.seeds import sample_seeds
-from latecomer.theory import studies
-from latecomer.theory.adversary import Adversary, measure, ratio
+from latecomer._util.seeds import sample_seeds
+from latecomer.cli.main import main
+from studies.theory import jobs
+from studies.theory.__main__ import main as study
+from studies.theory.adversary import Adversary, measure, ratio
 
 
 def test_the_counter_example_grows_with_m_and_stays_under_what_is_proved() -> None:
@@ -158,7 +159,7 @@ def test_estimates_of_a_users_own_problem() -> None:
 
 
 def test_rates_are_no_slower_than_declared() -> None:
-    from latecomer.theory.rates import convex_run, fitted, nonconvex_run
+    from studies.theory.rates import convex_run, fitted, nonconvex_run
 
     rows = pl.DataFrame([nonconvex_run(t, 4, seed=s) for t in (500, 1000, 2000, 4000) for s in range(2)])
     assert fitted(rows, "steps")[0].no_slower_than(-0.5)
@@ -178,11 +179,11 @@ def test_rates_are_no_slower_than_declared() -> None:
 def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(tmp_path / "theory")
     run = ["--out", folder, "--processes", "1"]
-    assert main(["theory", "counter-example", "--workers", "4", "6", "--seeds", "1", *run]) == 0
+    assert study(["counter-example", "--workers", "4", "6", "--seeds", "1", *run]) == 0
     told = capsys.readouterr().out
     assert "Proved bound: no row exceeds it" in told
-    assert main(["theory", "rates", "--scale", "0.05", "--seeds", "1", *run]) == 0
-    assert main(["theory", "diagnose", "--workers", "5", "--out", folder]) == 0
+    assert study(["rates", "--scale", "0.05", "--seeds", "1", *run]) == 0
+    assert study(["diagnose", "--workers", "5", "--out", folder]) == 0
     assert main(["theory", "advise", "--problem", "quadratic", "--steps", "500", "--beta", "0.1"]) == 0
     assert "so slow gradients keep" in capsys.readouterr().out
     names = {path.name for path in (tmp_path / "theory").iterdir()}
@@ -191,18 +192,16 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         *(f"{name}.csv" for name in ("counter-example", "rates", "error-parts")),
     }
     assert all((tmp_path / "theory" / name).stat().st_size > 1000 for name in names)
-    for wrong in (
-        ["counter-example", "--workers", "1", *run],
-        ["advise", "--beta", "2"],
-        ["advise", "--workers", "0"],
-        ["diagnose", "--out", "/proc/nowhere"],
-    ):
-        assert main(["theory", *wrong]) == 2
+    for wrong in (["--beta", "2"], ["--workers", "0"]):
+        assert main(["theory", "advise", *wrong]) == 2
         assert capsys.readouterr().err.startswith("latecomer: ")
+    for wrong in (["counter-example", "--workers", "1", *run], ["diagnose", "--out", "/proc/nowhere"]):
+        assert study(wrong) == 2
+        assert capsys.readouterr().err.startswith("python -m studies.theory: ")
 
 
 def test_time_study() -> None:
-    row = studies.one("time", {"workers": 2})
+    row = jobs.one("time", {"workers": 2})
     assert row["simulated"] == pytest.approx(row["predicted"], rel=0.01)
-    assert row["mean_squared_gradient"] <= studies.EPSILON
+    assert row["mean_squared_gradient"] <= jobs.EPSILON
     assert row["reached"] < row["simulated"]

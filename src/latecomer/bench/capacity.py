@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..job import one_thread
+from .._util.checks import AT_LEAST_ZERO, POSITIVE, whole_number
+from ..core.gradient import one_thread
 from ..optim import OrderedMomentum
-from ..optim.checks import AT_LEAST_ZERO, POSITIVE, whole_number
 from ..server import Server
 
 __all__ = ["Capacity", "Costs", "capacity", "measure_costs", "simulated_rate"]

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from .._util.checks import whole_number
+from .._util.seeds import stream
 from ..engines import Engine
-from ..optim.checks import whole_number
 from ..problems import Problem, Quadratic
-from ..seeds import stream
 from ..trace import STATUSES, Trace
 from ..training import Callback, fit, replay
 

@@ -17,7 +17,7 @@ from typing import IO, Any, Protocol, cast
 
 from numpy.typing import NDArray
 
-from .arrays import cifar_binary, cifar_png, mnist
+from .formats import cifar_binary, cifar_png, mnist
 from .known import DataError, check, known
 
 __all__ = ["SOURCES", "Npm", "Progress", "Source", "Web", "download", "fetch", "unpack"]

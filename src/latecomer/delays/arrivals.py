@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..optim.checks import Range, whole_number
-from ..seeds import sample_seeds, stream, uniforms
+from .._util.checks import Range, whole_number
+from .._util.seeds import sample_seeds, stream, uniforms
 from ..trace import Trace
 from .base import DelayModel, async_trace, checked_steps, group_names, group_shares, groups_from, last_arrivals
 

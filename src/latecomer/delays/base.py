@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..optim.checks import Range, whole_number
-from ..seeds import sample_seeds
+from .._util.checks import Range, whole_number
+from .._util.seeds import sample_seeds
 from ..trace import Header, Trace
 
 __all__ = ["DelayModel", "async_trace", "group_names", "group_shares"]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..optim.checks import POSITIVE, whole_number
-from ..seeds import sample_seeds, stream, uniforms
+from .._util.checks import POSITIVE, whole_number
+from .._util.seeds import sample_seeds, stream, uniforms
 from ..trace import Trace
 from .base import DelayModel, async_trace, checked_steps, group_names, group_shares, groups_from, tickets_of
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..job import one_thread
+from ..core.gradient import one_thread
 from .base import Died, Engine, Event, Job, Ready, Slot, WorkerSpec
 from .worker import Worker
 

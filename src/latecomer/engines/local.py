@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from .base import Died, Engine, Event, Failed, Job, Ready, Slot, WorkerSpec
+from .memory import Block, allocate, slots_of
 from .payload import Payload
-from .shared import Block, allocate, slots_of
 from .wire import pack_event, pack_job, unpack_event, unpack_job
 from .worker import Worker, failure
 
@@ -128,7 +128,7 @@ class LocalEngine(Engine):
             for seat in ended:  # what it said before it died comes first
                 while self._read_if_any(seat, found):
                     pass
-                found.append(Died(seat, self._bury(seat)))
+                found.append(Died(seat, self._reap(seat)))
             if not ready and time.monotonic() >= until:
                 break
         return found
@@ -155,7 +155,7 @@ class LocalEngine(Engine):
             found.append(event)
         return True
 
-    def _bury(self, seat: int) -> str:
+    def _reap(self, seat: int) -> str:
         """Clear up after a process that has ended, and say how it did."""
         place = self._seats.pop(seat)
         place.process.join()
@@ -180,7 +180,7 @@ class LocalEngine(Engine):
         for place in self._seats.values():
             place.process.kill()
         for seat in list(self._seats):
-            self._bury(seat)
+            self._reap(seat)
         self._selector.close()
         if self._block is not None:
             self._block.close()

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .shared import Block, allocate
+from .memory import Block, allocate
 
 __all__ = ["Payload"]
 

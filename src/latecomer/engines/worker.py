@@ -6,9 +6,9 @@ import time
 import traceback
 from collections.abc import Sequence
 
-from ..flat import FlatModule
-from ..job import Contributor, evaluated
-from ..optim.kernels import is_finite
+from ..core.flat import FlatModule
+from ..core.gradient import Contributor, evaluated
+from ..optim._kernels import is_finite
 from .base import Done, Evaluated, Failed, Job, Slot, WorkerSpec
 
 __all__ = ["Worker", "failure"]
@@ -54,7 +54,7 @@ class Worker:
         group = self.problem.group_of(job.number, job.sample)
         what = (job.number, job.sample, group, job.version, job.here, job.before)
         loss = self.contribute(slot.points, slot.gradient, *what)
-        statistics = self.contribute.statistics.sent
+        statistics = self.contribute.statistics.from_last_job
         if len(statistics):
             slot.statistics.copy_(statistics)
         finite = is_finite(slot.gradient)

@@ -16,8 +16,8 @@ import tomli_w
 import torch
 
 from .. import delays, problems
+from .._util.checks import whole_number
 from ..optim import METHODS
-from ..optim.checks import whole_number
 from ..problems.base import Problem
 from ..trace import Trace
 

@@ -12,21 +12,21 @@ from typing import Any
 
 import torch
 
-from ..parallel import in_parallel
+from .._util.parallel import in_parallel
 from ..problems.base import Problem
-from ..simulation import simulate
+from ..simulation.simulate import simulate
 from .spec import RunSpec, Sweep
 from .store import Store
 
-__all__ = ["Done", "estimate_seconds", "missing", "problem_of", "run_one", "run_sweep"]
+__all__ = ["FinishedRun", "estimate_seconds", "missing", "problem_of", "run_one", "run_sweep"]
 
 
 @dataclass(frozen=True)
-class Done:
+class FinishedRun:
     """One run of a sweep is done.
 
     Examples:
-        >>> Done("ab", "momentum", 1.5, None).diverged_at is None
+        >>> FinishedRun("ab", "momentum", 1.5, None).diverged_at is None
         True
     """
 
@@ -52,7 +52,7 @@ def _problem(name: str, options: str) -> Problem:
     return RunSpec(name, "", "", 1, problem_options=json.loads(options)).make_problem()
 
 
-def run_one(spec: dict[str, Any], folder: str) -> Done:
+def run_one(spec: dict[str, Any], folder: str) -> FinishedRun:
     """Make a run and put it into the store.
 
     Examples:
@@ -73,7 +73,7 @@ def run_one(spec: dict[str, Any], folder: str) -> Done:
     dropped = int((result.trace.status == "dropped").sum())
     outcome = {"diverged_at": result.diverged_at, "non_finite": result.non_finite, "dropped": dropped}
     store.put(run, result.history, outcome, seconds)
-    return Done(run.key, run.method, seconds, result.diverged_at)
+    return FinishedRun(run.key, run.method, seconds, result.diverged_at)
 
 
 def missing(sweep: Sweep, store: Store) -> list[RunSpec]:
@@ -98,8 +98,8 @@ def run_sweep(
     processes: int = 2,
     engine: str = "local",
     address: str | None = None,
-    run: Callable[[dict[str, Any], str], Done] = run_one,
-) -> Iterator[Done]:
+    run: Callable[[dict[str, Any], str], FinishedRun] = run_one,
+) -> Iterator[FinishedRun]:
     """Run what is missing; each run is in the store before it is told.
 
     Args:
@@ -123,7 +123,7 @@ def run_sweep(
     store.sweep_up()
     jobs = [(each.as_dict(), str(store.folder)) for each in missing(sweep, store)]
     if engine == "ray":
-        from ..engines.tasks import on_ray
+        from ..engines.ray.pool import on_ray
 
         return _tidied(on_ray(run, jobs, processes, address), store)
     if engine != "local":
@@ -131,7 +131,7 @@ def run_sweep(
     return _tidied(in_parallel(run, jobs, min(processes, max(1, len(jobs)))), store)
 
 
-def _tidied(runs: Iterator[Done], store: Store) -> Iterator[Done]:
+def _tidied(runs: Iterator[FinishedRun], store: Store) -> Iterator[FinishedRun]:
     """Sweep up again at the end: the workers of a sweep that was killed outlive it by a moment."""
     try:
         yield from runs

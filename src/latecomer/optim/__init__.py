@@ -1,5 +1,6 @@
 """Asynchronous update rules as `torch.optim.Optimizer` subclasses whose ``step`` takes a delay."""
 
+from ._two_point import TwoPointOptimizer
 from .adamw import CatchUpAdamW
 from .anytime import OrderedMu2Anytime
 from .base import Arrival, AsyncOptimizer
@@ -9,7 +10,6 @@ from .momentum import Momentum, OrderedMomentum
 from .mu2 import Mu2SGD, OrderedMu2SGD
 from .projection import Ball, Box
 from .sgd import AsyncSGD, DelayAdaptiveSGD, DelayFilteredSGD
-from .twopoint import TwoPointOptimizer
 
 __all__ = [
     "METHODS",

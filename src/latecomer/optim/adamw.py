@@ -9,11 +9,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from .._util.checks import AT_LEAST_ZERO, Range
+from ._kernels import shrink
+from ._schedule import VersionIndexed, beta_at, forget, missed, record, retained
 from .base import Arrival, AsyncOptimizer, Group, Params, Work
-from .checks import AT_LEAST_ZERO, Range
-from .history import beta_at, forget, missed, record, retained
-from .indexed import VersionIndexed
-from .kernels import shrink
 from .momentum import BETA
 
 __all__ = ["CatchUpAdamW"]

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from .._util.checks import POSITIVE
+from ._kernels import accumulate_and_descend, shrink
+from ._two_point import TwoPointOptimizer
 from .base import Arrival, Group, Params, Work, copied
-from .checks import POSITIVE
-from .kernels import accumulate_and_descend, shrink
 from .projection import Projection
-from .twopoint import TwoPointOptimizer
 
 __all__ = ["OrderedMu2Anytime"]
 

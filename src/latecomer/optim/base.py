@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from .checks import AT_LEAST_ZERO, Range, whole_number
-from .light import LightOptimizer
+from .._util.checks import AT_LEAST_ZERO, Range, whole_number
+from ._light import LightOptimizer
 
 __all__ = ["Arrival", "AsyncOptimizer", "Grads", "Params", "copied"]
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from .._util.checks import Range
+from ._clipping import Clipped, LatenessClipped
 from .base import AsyncOptimizer, Params
-from .checks import Range
-from .clipping import Clipped
-from .evening import EvenlyClipped
 from .momentum import BETA, Momentum, OrderedMomentum
 
 __all__ = ["ClippedCatchUp", "EvenCatchUp", "EvenMomentum"]
@@ -64,13 +63,13 @@ class ClippedCatchUp(Clipped, OrderedMomentum):
         AsyncOptimizer.__init__(self, params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
 
 
-class EvenCatchUp(EvenlyClipped, OrderedMomentum):
+class EvenCatchUp(LatenessClipped, OrderedMomentum):
     """Even catch-up: every gradient gets the place it would have had, and none more than is usual for its lateness.
 
     ``m = beta(1-beta)^d·clip(g) + (1-beta)·m; x -= lr·m + lr·(1-(1-beta)^d)·clip(g)``
     ``clip(g) = g·min(1, c·s·r/‖g‖)``, ``s = (1-rate)·s + rate·min(‖g‖/r, c·s)``
 
-    r says how large gradients so late for their worker usually are; see `latecomer.optim.evening` for how it is
+    r says how large gradients so late for their worker usually are; see `latecomer.optim._clipping` for how it is
     learnt. The clip stands learning rates at which catch-up alone collapses. Comparing like with like keeps it from
     falling on slow samples because theirs are the larger gradients. Before anything was late nothing is clipped.
 
@@ -98,7 +97,7 @@ class EvenCatchUp(EvenlyClipped, OrderedMomentum):
     _fixed: ClassVar[Mapping[str, Any]] = {"catch_up": True}
 
 
-class EvenMomentum(EvenlyClipped, Momentum):
+class EvenMomentum(LatenessClipped, Momentum):
     """Naive asynchronous momentum with the clip of `EvenCatchUp`: what the clip does without the catch-up.
 
     ``m = beta·clip(g) + (1-beta)·m; x -= lr·m``

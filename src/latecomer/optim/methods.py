@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from .._util.checks import whole_number
 from .adamw import CatchUpAdamW
 from .anytime import OrderedMu2Anytime
 from .base import AsyncOptimizer
-from .checks import whole_number
 from .clipped import ClippedCatchUp, EvenCatchUp, EvenMomentum
 from .momentum import BETA, Momentum, OrderedMomentum
 from .mu2 import Mu2SGD, OrderedMu2SGD

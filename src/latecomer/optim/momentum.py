@@ -8,11 +8,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from .._util.checks import UNIT, Range, checked_flag
+from ._kernels import accumulate_and_descend, descend, shrink
+from ._schedule import VersionIndexed, beta_at, missed, retained
 from .base import Arrival, AsyncOptimizer, Group, Params
-from .checks import UNIT, Range, checked_flag
-from .history import beta_at, missed, retained
-from .indexed import VersionIndexed
-from .kernels import accumulate_and_descend, descend, shrink
 
 __all__ = ["BETA", "Momentum", "OrderedMomentum"]
 

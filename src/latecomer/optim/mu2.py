@@ -8,13 +8,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from .._util.checks import UNIT, Range
+from ._kernels import accumulate_and_descend, shrink
+from ._schedule import VersionIndexed, beta_at, retained
+from ._two_point import TwoPointOptimizer
 from .base import Arrival, AsyncOptimizer, Group, Params, copied
-from .checks import UNIT, Range
-from .history import beta_at, retained
-from .indexed import VersionIndexed
-from .kernels import accumulate_and_descend, shrink
 from .momentum import BETA
-from .twopoint import TwoPointOptimizer
 
 __all__ = ["Mu2SGD", "OrderedMu2SGD"]
 

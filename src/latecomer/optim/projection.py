@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from .checks import POSITIVE
+from .._util.checks import POSITIVE
 
 __all__ = ["Ball", "Box", "Projection"]
 

@@ -20,8 +20,13 @@ __all__ = [
     "AsyncSGDTwin",
     "CatchUpAdamWTwin",
     "CatchUpTwin",
+    "ClippedCatchUpTwin",
+    "ClippedTwin",
     "DelayAdaptiveTwin",
     "DelayFilteredTwin",
+    "EvenCatchUpTwin",
+    "EvenMomentumTwin",
+    "EvenTwin",
     "MomentumTwin",
     "Mu2Twin",
     "OrderedMomentumTwin",
@@ -268,6 +273,93 @@ class CatchUpAdamWTwin(OrderedMomentumTwin):
         return moved / ((v / present).sqrt() + float(self.at(s).options.get("eps", 1e-8)))
 
 
+class ClippedTwin(Twin):
+    """Clips what arrives before the rule beside it: goes through all gradients so far, one after the other.
+
+    Examples:
+        >>> import torch
+        >>> twin = ClippedCatchUpTwin(torch.zeros(1), lr=1.0, beta=1.0, clip=2.0, clip_rate=0.5)
+        >>> [twin.step(torch.tensor([g])).item() for g in (1.0, 10.0, 3.0)]
+        [-1.0, -3.0, -6.0]
+    """
+
+    def __init__(self, x1: Tensor, **options: Any) -> None:
+        super().__init__(x1, **{"clip": 1.5, "clip_rate": 0.01, "clip_at": None, **options})
+        self.raw: list[Received] = []
+        self.workers: list[int] = []
+
+    def step(self, g: Tensor, *, delay: int = 0, previous: Tensor | None = None, zero: bool = False) -> Tensor:
+        """Clip, and let the rule receive it."""
+        t = len(self.arrivals) + 1
+        if not zero and (t == 1 or t > delay + 1 or not isinstance(self, OrderedMomentumTwin)):
+            self.workers.append(self.worker)
+            self.raw.append(Received(t, t - delay, g.detach().double(), g, dict(self.options)))
+            g = self.raw[-1].g * self.factor()
+        return super().step(g, delay=delay, previous=previous, zero=zero)
+
+    def factor(self) -> float:
+        """Return how much of the newest gradient is left."""
+        left, s = 1.0, 0.0
+        for i, r in enumerate(self.raw):
+            usual, o = self.usual(i), r.options
+            norm = float(r.g.norm()) / usual
+            most = o["clip_at"] / usual if o["clip_at"] else o["clip"] * s if s and self.may_clip(i) else math.inf
+            left = min(1.0, most / norm) if norm else 1.0
+            if norm:
+                s = norm if not s else (1 - o["clip_rate"]) * s + o["clip_rate"] * min(norm, o["clip"] * s)
+        return left
+
+    def usual(self, index: int) -> float:
+        """Return by what the norm of a gradient is divided first."""
+        return 1.0
+
+    def may_clip(self, index: int) -> bool:
+        """Return whether the clip is at work already."""
+        return True
+
+
+class EvenTwin(ClippedTwin):
+    """Divides norms by what is usual for gradients so late; set `worker` before a step if there are several."""
+
+    def may_clip(self, index: int) -> bool:
+        return any(r.delay for r in self.raw[: index + 1])
+
+    def usual(self, index: int) -> float:
+        ratios: dict[int, float] = {}
+        visits: dict[int, int] = {}
+        waits: dict[int, tuple[int, float]] = {}
+        z = 0.0
+        for i, r in enumerate(self.raw[: index + 1]):
+            rate, wait, norm = 0.01, r.delay + 1, float(r.g.norm())
+            jobs, mean = waits.get(self.workers[i], (0, 0.0))
+            late = wait / mean if jobs else 1.0
+            waits[self.workers[i]] = jobs + 1, mean + max(rate, 1 / (jobs + 1)) * (wait - mean)
+            place = next((k for k in range(7) if late < 2 ** (k / 2)), 6)
+            ratio = ratios.get(place, 1.0)
+            if i == index:
+                return ratio
+            if not norm:
+                continue
+            if z:
+                visits[place] = visits.get(place, 0) + 1
+                share = max(rate, 1 / (visits[place] + 1))
+                ratios[place] = (1 - share) * ratio + share * min(norm / z, 4 * ratio)
+            z = norm if not z else (1 - rate) * z + rate * min(norm, 4 * ratio * z)
+        return 1.0
+
+
+class ClippedCatchUpTwin(ClippedTwin, CatchUpTwin):
+    """Algorithm 1 with catch-up on clipped gradients."""
+
+
+class EvenCatchUpTwin(EvenTwin, CatchUpTwin):
+    """Algorithm 1 with catch-up on evenly clipped gradients."""
+
+
+class EvenMomentumTwin(EvenTwin, MomentumTwin):
+    """Eq. (6) on evenly clipped gradients."""
+
+
 TWINS: dict[str, type[Twin]] = {
     "async-sgd": AsyncSGDTwin,
     "delay-adaptive": DelayAdaptiveTwin,
@@ -279,8 +371,11 @@ TWINS: dict[str, type[Twin]] = {
     "ordered-mu2": OrderedMu2Twin,
     "ordered-mu2-anytime": AnytimeTwin,
     "catch-up-adamw": CatchUpAdamWTwin,
+    "clipped-catch-up": ClippedCatchUpTwin,
+    "even-catch-up": EvenCatchUpTwin,
+    "even-momentum": EvenMomentumTwin,
 }
-"""The twin of every method in `latecomer.optim.METHODS` that does not clip."""
+"""The twin of every method in `latecomer.optim.METHODS`."""
 
 
 # ---- oracles without delay, as they stand in the paper: each calls grad(x, t) for the gradient of sample t at x -----

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from .._util.checks import AT_LEAST_ZERO, POSITIVE, Range, whole_number
+from ._kernels import descend, shrink
 from .base import Arrival, AsyncOptimizer, Group, Params, Work
-from .checks import AT_LEAST_ZERO, POSITIVE, Range, whole_number
-from .kernels import descend, shrink
 
 __all__ = ["AsyncSGD", "DelayAdaptiveSGD", "DelayFilteredSGD"]
 

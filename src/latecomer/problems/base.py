@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from .._util.seeds import uniforms
 from ..delays.base import groups_from
-from ..seeds import uniforms
 
 __all__ = ["Problem", "scores"]
 

@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from .. import data
-from ..optim.checks import POSITIVE, whole_number
+from .._util.checks import POSITIVE, whole_number
 from .images import Images, held_out
-from .networks import seeded
+from .networks import seeded_module
 from .resnet import ResNet18, fit_weights, read_weights
 
 __all__ = ["Cifar10"]
@@ -75,7 +75,9 @@ class Cifar10(Images):
 
     def model(self, seed: int) -> nn.Module:
         """Return a network at its start; with weights from a file the seed draws its last layer only."""
-        model: nn.Module = seeded(lambda: ResNet18(width=self.width, num_classes=self.classes, stem=self.stem), seed)
+        model: nn.Module = seeded_module(
+            lambda: ResNet18(width=self.width, num_classes=self.classes, stem=self.stem), seed
+        )
         if self._start:
             fit_weights(model, self._start, self._source)
         return model

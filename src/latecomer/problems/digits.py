@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from .images import Images, Labelled
-from .networks import cnn, mlp, seeded
+from .networks import cnn, mlp, seeded_module
 
 __all__ = ["Digits"]
 
@@ -74,5 +74,7 @@ class Digits(Images):
     def model(self, seed: int) -> nn.Module:
         """Return a fresh network."""
         if self.network == "mlp":
-            return seeded(lambda: mlp(cubic=self.cubic), seed)
-        return seeded(lambda: cnn(image=8, channels=(8, 16), kernel=3, padding=1, hidden=32, cubic=self.cubic), seed)
+            return seeded_module(lambda: mlp(cubic=self.cubic), seed)
+        return seeded_module(
+            lambda: cnn(image=8, channels=(8, 16), kernel=3, padding=1, hidden=32, cubic=self.cubic), seed
+        )

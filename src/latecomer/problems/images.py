@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..optim.checks import whole_number
-from ..seeds import picks
+from .._util.checks import whole_number
+from .._util.seeds import picks
 from .base import Problem, scores
 
 __all__ = ["Images"]

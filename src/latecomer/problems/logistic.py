@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .._util.checks import POSITIVE, whole_number
 from ..data import load
-from ..optim.checks import POSITIVE, whole_number
 from .digits import digit_images
 from .images import Images, Labelled
-from .networks import seeded
+from .networks import seeded_module
 
 __all__ = ["Logistic"]
 
@@ -83,7 +83,7 @@ class Logistic(Images):
 
     def model(self, seed: int) -> nn.Module:
         """Return the linear model at zero; the seed changes nothing."""
-        return seeded(lambda: _Linear(self._features.shape[1]), seed)
+        return seeded_module(lambda: _Linear(self._features.shape[1]), seed)
 
     def batch(self, sample: int, group: int) -> tuple[Tensor, Tensor]:
         """Return features and labels of one batch."""

@@ -7,9 +7,9 @@ import os
 from torch import nn
 
 from .. import data
-from ..optim.checks import POSITIVE
+from .._util.checks import POSITIVE
 from .images import Images, held_out
-from .networks import cnn, seeded
+from .networks import cnn, seeded_module
 
 __all__ = ["Mnist"]
 
@@ -62,4 +62,4 @@ class Mnist(Images):
     def model(self, seed: int) -> nn.Module:
         """Return a fresh network."""
         channels = (max(1, round(20 * self.width)), max(1, round(50 * self.width)))
-        return seeded(lambda: cnn(channels=channels, cubic=self.cubic), seed)
+        return seeded_module(lambda: cnn(channels=channels, cubic=self.cubic), seed)

@@ -71,7 +71,7 @@ def mlp(inputs: int = 64, hidden: int = 32, classes: int = 10, cubic: bool = Tru
     return nn.Sequential(*layers, *([Cubic()] if cubic else []))
 
 
-def seeded(build: Callable[[], T], seed: int) -> T:
+def seeded_module(build: Callable[[], T], seed: int) -> T:
     """Build a network with the initialisation of this seed, leaving torch's own random stream as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)

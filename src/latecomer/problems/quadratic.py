@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..optim.checks import AT_LEAST_ZERO, POSITIVE, whole_number
+from .._util.checks import AT_LEAST_ZERO, POSITIVE, whole_number
 from .base import Problem
 
 __all__ = ["Quadratic"]

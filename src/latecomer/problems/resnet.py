@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..optim.checks import POSITIVE, whole_number
+from .._util.checks import POSITIVE, whole_number
 
 __all__ = ["BasicBlock", "ResNet18", "load_weights"]
 

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from .._util.checks import whole_number
+from .._util.seeds import picks
 from ..delays.base import group_shares
-from ..optim.checks import whole_number
-from ..seeds import picks
 from .base import Problem
-from .networks import seeded
+from .networks import seeded_module
 
 __all__ = ["Text", "Transformer"]
 
@@ -165,7 +165,7 @@ class Text(Problem):
 
     def model(self, seed: int) -> nn.Module:
         """Return a fresh transformer."""
-        return seeded(lambda: Transformer(self.width, self.layers, self.heads, self.lengths[-1]), seed)
+        return seeded_module(lambda: Transformer(self.width, self.layers, self.heads, self.lengths[-1]), seed)
 
     def batch(self, sample: int, group: int) -> tuple[Tensor, Tensor]:
         """Return windows of the group's length, one a row, and the bytes that follow each of their bytes."""

@@ -1,27 +1,8 @@
-"""Tables, figures, the self-contained HTML pages."""
+"""What every figure, table and page shares: style, Markdown, HTML."""
 
-from .figures import svg
-from .page import write_demo
-from .reproduction import write_reproduction
-from .research import plane, rate_curves
-from .research_tables import hard_parts, number, pareto_parts, real_parts
-from .sections import Section, delay_section, sensitivity_section, training_section
-from .tables import Row, rows
+from .html import render
+from .markdown import Part, write_page, write_table
+from .style import svg
+from .timeline import workers
 
-__all__ = [
-    "Row",
-    "Section",
-    "delay_section",
-    "hard_parts",
-    "number",
-    "pareto_parts",
-    "plane",
-    "rate_curves",
-    "real_parts",
-    "rows",
-    "sensitivity_section",
-    "svg",
-    "training_section",
-    "write_demo",
-    "write_reproduction",
-]
+__all__ = ["Part", "render", "svg", "workers", "write_page", "write_table"]

@@ -1,14 +1,14 @@
 """The search for a method that is both stable and fair: candidates, measures, sweeps, the front."""
 
-from .board import board, front_of, over_rates
-from .candidates import CANDIDATES, RECOMMENDED, Candidate
-from .fairness import PROBLEMS
-from .hard import HARD, Setting, hard_plan, hard_table
-from .measured import Watch, run_measured, slow_over_fast
-from .pareto import Score, front
-from .plans import METRICS, SIZES, Metric, Size, plan, size_of
-from .real import Sleepy, real
-from .stability import Stability, candidate, stability
+from studies.stable_and_fair.board import board, front_of, over_rates
+from studies.stable_and_fair.candidates import CANDIDATES, RECOMMENDED, Candidate
+from studies.stable_and_fair.fairness import PROBLEMS
+from studies.stable_and_fair.hard import HARD, Setting, hard_plan, hard_table
+from studies.stable_and_fair.measured import Watch, run_measured, slow_over_fast
+from studies.stable_and_fair.pareto import Score, front
+from studies.stable_and_fair.plans import METRICS, SIZES, Metric, Size, plan, size_of
+from studies.stable_and_fair.real import Sleepy, real
+from studies.stable_and_fair.stability import Stability, candidate, stability
 
 __all__ = [
     "CANDIDATES",

@@ -1,10 +1,11 @@
 """Bounds, parameter choices, estimates of constants, diagnostics along a run, and what does not hold."""
 
-from ..intervals import Interval
+from .._util.intervals import Interval
 from .advice import advise
 from .counter_example import CounterExample
 from .diagnostics import Gradients, diagnose
 from .estimates import Constants, estimate
+from .influence import influence, influence_by_group, influence_by_worker
 from .theorem1 import (
     CatchUp,
     NonConvex,
@@ -16,7 +17,6 @@ from .theorem1 import (
     repaired_nonconvex,
 )
 from .theorem2 import Convex, convex, independent_convex, prior_convex
-from .weights import influence, influence_by_group, influence_by_worker
 from .workers import Subset, fastest, largest_useful_workers, steps_needed
 
 __all__ = [

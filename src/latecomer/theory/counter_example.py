@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
+from .._util.checks import whole_number
 from ..delays import SampleCost
-from ..optim.checks import whole_number
 from ..problems import Quadratic
 from ..trace import Trace
 from .measuring import mean_squared_gradient

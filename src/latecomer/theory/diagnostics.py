@@ -10,13 +10,13 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from ..flat import FlatModule
-from ..job import Contributor
-from ..optim.checks import whole_number
+from .._util.checks import whole_number
+from .._util.seeds import sample_seeds
+from ..core.flat import FlatModule
+from ..core.gradient import Contributor
 from ..problems.base import Problem
-from ..seeds import sample_seeds
 from ..server import Server
-from ..simulation import simulate
+from ..simulation.simulate import simulate
 from ..trace import Trace
 
 __all__ = ["Gradients", "diagnose"]

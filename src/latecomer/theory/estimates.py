@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..intervals import Interval
-from ..optim.checks import POSITIVE, whole_number
+from .._util.checks import POSITIVE, whole_number
+from .._util.intervals import Interval
+from .._util.seeds import sample_seeds, stream
 from ..problems.base import Problem
-from ..seeds import sample_seeds, stream
 from .diagnostics import Gradients
 
 __all__ = ["Constants", "estimate"]

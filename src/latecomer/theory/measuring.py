@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..problems import Quadratic
 from ..server import Server
-from ..simulation import simulate
+from ..simulation.simulate import simulate
 from ..trace import Trace
 
 __all__ = ["mean_squared_gradient"]

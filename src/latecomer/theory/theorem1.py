@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..optim.checks import AT_LEAST_ZERO, POSITIVE, whole_number
+from .._util.checks import AT_LEAST_ZERO, POSITIVE, whole_number
 
 __all__ = [
     "CatchUp",

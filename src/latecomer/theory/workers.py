@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..optim.checks import AT_LEAST_ZERO, POSITIVE, Range, whole_number
+from .._util.checks import AT_LEAST_ZERO, POSITIVE, Range, whole_number
 from .theorem1 import nonconvex
 
 __all__ = ["Subset", "fastest", "largest_useful_workers", "steps_needed"]

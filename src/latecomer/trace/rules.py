@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..seeds import sample_seeds
+from .._util.seeds import sample_seeds
 from .schema import ARRIVED, STATUSES, Header, TraceError
 
 __all__ = ["check"]

@@ -208,14 +208,14 @@ class Trace:
             ...     lc.Trace.load(trace.save(f"{folder}/run.parquet")) == trace
             True
         """
-        from .file import write
+        from .parquet import write
 
         return write(self.header, self.columns, Path(path))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Trace:
         """Read a trace and check every rule of its policy; a file that is none gets one clear sentence."""
-        from .file import checksum, read
+        from .parquet import checksum, read
 
         header, columns, stated = read(Path(path))
         try:

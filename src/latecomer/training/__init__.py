@@ -2,7 +2,7 @@
 
 from .callbacks import Callback, TensorBoard
 from .fit import fit
-from .replaying import Replayed, replay
+from .replay import Replayed, replay
 from .result import Result
 from .task import Task
 

@@ -14,7 +14,7 @@ from ..policy import Ticket
 from ..server import Outcome
 
 if TYPE_CHECKING:
-    from .driver import Driver
+    from .loop import TrainingLoop
     from .result import Result
 
 __all__ = ["Bar", "Callback", "TensorBoard"]
@@ -36,13 +36,13 @@ class Callback:
         7
     """
 
-    def arrived(self, run: Driver, ticket: Ticket, outcome: Outcome, loss: float) -> None:
+    def arrived(self, run: TrainingLoop, ticket: Ticket, outcome: Outcome, loss: float) -> None:
         """Hear of every arrival; ``loss`` is that of its batch, NaN if unknown."""
 
-    def evaluated(self, run: Driver, row: Mapping[str, Any]) -> None:
+    def evaluated(self, run: TrainingLoop, row: Mapping[str, Any]) -> None:
         """Hear of every row of the history."""
 
-    def ended(self, run: Driver, result: Result) -> None:
+    def ended(self, run: TrainingLoop, result: Result) -> None:
         """Hear, once, what `fit` returns."""
 
     def closed(self) -> None:
@@ -68,7 +68,7 @@ class TensorBoard(Callback):
             ) from error
         self._writer: Any = SummaryWriter(str(folder))
 
-    def evaluated(self, run: Driver, row: Mapping[str, Any]) -> None:
+    def evaluated(self, run: TrainingLoop, row: Mapping[str, Any]) -> None:
         """Write every number of a row."""
         for name, value in row.items():
             if name not in ("update", "arrival", "time") and isinstance(value, (int, float)):
@@ -105,7 +105,7 @@ class Bar(Callback):
         self._shown = self._since = time.monotonic()
         self._count = self._delays = 0
 
-    def arrived(self, run: Driver, ticket: Ticket, outcome: Outcome, loss: float) -> None:
+    def arrived(self, run: TrainingLoop, ticket: Ticket, outcome: Outcome, loss: float) -> None:
         """Redraw five times a second at most."""
         self._count += 1
         self._delays += outcome.delay

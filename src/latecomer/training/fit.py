@@ -14,19 +14,20 @@ import torch
 from rich.console import Console
 from torch import nn
 
+from .._util.checks import POSITIVE, whole_number
+from .._util.files import writable_file
+from .._util.naming import stable_name
 from ..engines import Engine
-from ..files import writable_file
-from ..naming import named
 from ..optim import known_method
-from ..optim.checks import POSITIVE, whole_number
 from ..policy import Async, Policy, Synchronous
 from ..problems.base import Problem
-from ..simulation import interrupts_between_arrivals
-from .books import Books
+from ..simulation.simulate import interrupts_between_arrivals
 from .callbacks import Bar, Callback, TensorBoard
-from .driver import Driver
+from .checkpoint import Saver
+from .loop import TrainingLoop
+from .record import digest, write_record
 from .result import Result
-from .saving import Saver, digest, write_record
+from .run import Books
 from .task import Task
 
 __all__ = ["fit", "make_engine"]
@@ -167,20 +168,20 @@ def fit(
     if tensorboard is not None:
         told.append(TensorBoard(tensorboard))
     moves = make_engine(engine)
-    driver = Driver(
+    driver = TrainingLoop(
         books, moves, workers=workers, steps=steps, min_workers=least, max_workers=most, evaluate_every=every,
         attempts=attempts, timeout=timeout, callbacks=told,
     )  # fmt: skip
     if progress:
         driver.callbacks.append(Bar(steps, progress if isinstance(progress, Console) else None))
     about = {"method": optimizer, "options": options, "seed": seed, "start": digest(books.flat.x)}
-    about |= {"torch": torch.__version__, "problem": repr(problem), "scheduler": named(scheduler)}
+    about |= {"torch": torch.__version__, "problem": repr(problem), "scheduler": stable_name(scheduler)}
     rounded = {"bf16": True} if moves.bf16 else {}
     about |= rounded
     saver = None
     if checkpoint is not None:  # last, for it locks the folder
         run = {"task": repr(problem), "method": optimizer, "options": options, "workers": workers} | rounded
-        run |= {"policy": policy.name, "seed": seed, "scheduler": named(scheduler)}
+        run |= {"policy": policy.name, "seed": seed, "scheduler": stable_name(scheduler)}
         saver = Saver(
             Path(checkpoint), every=every if checkpoint_every is None else checkpoint_every, keep=keep, run=run
         )
@@ -222,13 +223,13 @@ def make_engine(engine: str | Engine) -> Engine:
 
         return InlineEngine()
     if engine == "ray":
-        from ..engines.ray import RayEngine
+        from ..engines.ray.engine import RayEngine
 
         return RayEngine()
     raise ValueError(f"Unknown engine {engine!r} (expected 'local', 'inline', 'ray' or an Engine)")
 
 
-def _run(driver: Driver, saver: Saver | None, path: Path | None, about: Mapping[str, Any]) -> Result:
+def _run(driver: TrainingLoop, saver: Saver | None, path: Path | None, about: Mapping[str, Any]) -> Result:
     """Start, loop, and leave everything in order however it ends."""
     books, server = driver.books, driver.server
     result: Result | None = None
@@ -284,7 +285,7 @@ def _run(driver: Driver, saver: Saver | None, path: Path | None, about: Mapping[
     return result
 
 
-def _end(driver: Driver) -> None:
+def _end(driver: TrainingLoop) -> None:
     for callback in driver.callbacks:
         callback.closed()
 

@@ -9,11 +9,11 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset, default_collate
 
-from ..generators import gone_through, seeded
-from ..naming import kind
-from ..optim.checks import POSITIVE, whole_number
+from .._util.checks import POSITIVE, whole_number
+from .._util.naming import type_and_length
+from .._util.seeds import picks, stream
+from ..core.rng import seeded, seeded_order
 from ..problems.base import Problem
-from ..seeds import picks, stream
 
 __all__ = ["Task"]
 
@@ -103,7 +103,7 @@ class Task(Problem):
         parts = {"model": self._model, "loss_fn": self._loss, "dataset": self._dataset, "collate_fn": self._collate}
         parts |= {"sampler": self._sampler, "batch_fn": self._batch_fn, "group_fn": self._group_fn}
         simple = {name: words for name, words in super()._described().items() if name != "seed"}
-        return simple | {name: kind(part) for name, part in parts.items() if part is not None}
+        return simple | {name: type_and_length(part) for name, part in parts.items() if part is not None}
 
     def _check_data(self) -> None:
         data, sampler = self._dataset, self._sampler
@@ -170,11 +170,11 @@ class Task(Problem):
     def _batches(self, epoch: int) -> list[list[int]]:
         """Go through the sampler once, as a data loader does."""
         seed = int(stream(self.seed, "epoch", epoch).integers(2**63))
-        order = gone_through(self._sampler, epoch, seed)
-        if not epoch and gone_through(self._sampler, epoch, seed) != order:
+        order = seeded_order(self._sampler, epoch, seed)
+        if not epoch and seeded_order(self._sampler, epoch, seed) != order:
             raise ValueError(
-                f"The sampler {kind(self._sampler)} gives another order every time, whatever is seeded: no two workers "
-                "would agree on a ticket's samples; let it follow torch's generator, or pass batch_fn="
+                f"The sampler {type_and_length(self._sampler)} gives another order every time, whatever is seeded: no "
+                "two workers would agree on a ticket's samples; let it follow torch's generator, or pass batch_fn="
             )
         if order and isinstance(order[0], (list, tuple)):
             return [list(batch) for batch in order]

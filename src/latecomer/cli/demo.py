@@ -1,0 +1,58 @@
+"""``latecomer demo``: the main job on embedded data, with a table and a page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from .._util.files import writable
+from ._progress import watched
+
+__all__ = ["Demo"]
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Train the paper's methods and catch-up on bundled digits with one slow class; table, figures, page.
+
+    Example: latecomer demo --out demo --seed 0
+    """
+
+    out: Path = Path("demo")
+    """Folder for the page and its figures."""
+    seed: int = 0
+    """First seed."""
+    seeds: int = 3
+    """How many seeds; all methods share the schedule of a seed."""
+    steps: int = 800
+    """Updates a run."""
+    processes: int = 2
+    """Runs at a time."""
+
+    def run(self, console: Console) -> None:
+        """Train, print, draw."""
+        from ..demo import runs as demo
+        from ..demo.page import write_demo
+        from ..demo.tables import rows
+
+        runs = demo.run_all(self.steps, self.seeds, self.seed, self.processes)
+        writable(self.out)
+        named = ((f"{result.method}, seed {result.seed}", result) for result in runs)
+        results = list(watched(named, self.seeds * len(demo.METHOD_OPTIONS), console, "training"))
+        results.sort(key=lambda result: (result.seed, result.method))
+        trace = demo.make_trace(self.steps, self.seed)
+        setting = f"{demo.WORKERS} workers, nines are slow, {self.steps:,} updates, {self.seeds} seeds"
+        table = Table(title=f"digits, {setting}")
+        table.add_column("method", no_wrap=True)
+        for name in ("F1", "slow F1", "fast F1", "say of slow", "dropped", "diverged"):
+            table.add_column(name, justify="right")
+        for row in rows(results):
+            numbers = [f"{row.f1:.3f}", f"{row.slow:.3f}", f"{row.fast:.3f}", f"{row.say:.2f}", f"{row.dropped:.0f}"]
+            table.add_row(row.method, *numbers, f"{row.diverged} of {row.runs}")
+        console.print(table)
+        command = f"latecomer demo --seed {self.seed} --seeds {self.seeds} --steps {self.steps}"
+        page = write_demo(results, trace, self.out, command)
+        console.print(f"Figures in {self.out}, page: {page}", soft_wrap=True)

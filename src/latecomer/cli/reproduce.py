@@ -1,0 +1,171 @@
+"""``latecomer reproduce`` and ``report``: the paper's experiments, run again, with a verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import tyro
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from .._util.files import writable
+from ._progress import downloading, watched
+from .data import look_in
+
+if TYPE_CHECKING:
+    from ..experiments import Store, Sweep
+    from ..paper import Study
+    from ..paper.sections import Section
+
+__all__ = ["ReportCommand", "ReproduceCommand"]
+
+Name = Literal["mnist", "cifar10", "delay-model", "lr-sensitivity", "all"]
+Size = Literal["quick", "standard", "paper"]
+ALL = ("delay-model", "mnist", "lr-sensitivity", "cifar10")
+
+
+@dataclass(frozen=True)
+class ReproduceCommand:
+    """Run the paper's experiments and write figures, tables and a verdict; kill it at any time and start it again.
+
+    Every method's configuration is chosen on a validation split, then run on fresh seeds and judged on the test set.
+    Data that is missing is fetched. What is in the store already is not run again.
+
+    Example: latecomer reproduce mnist --size quick
+    """
+
+    name: tyro.conf.Positional[Name]
+    """Which experiment."""
+    size: Size = "quick"
+    """quick: minutes; standard: hours; paper: the full grids."""
+    store: Path = Path("runs")
+    """Folder of the runs."""
+    out: Path = Path("reproduction")
+    """Folder for the page, figures, tables and specs."""
+    processes: int = 2
+    """Runs at a time, one thread each."""
+    data_dir: Path | None = None
+    """Where the data is; $LATECOMER_DATA or the user's cache if left out."""
+    weights: str = ""
+    """Where the network of cifar10 starts: none, imagenet or a file; what the size says if left out."""
+
+    def run(self, console: Console) -> None:
+        """Fetch, run, choose, run, draw."""
+        _reproduce(self.name, self.size, self.store, self.out, self.data_dir, console, self.weights, self.processes)
+
+
+@dataclass(frozen=True)
+class ReportCommand:
+    """Draw an experiment again from the runs in the store, without running anything.
+
+    Example: latecomer report mnist --size quick --out reproduction
+    """
+
+    name: tyro.conf.Positional[Name]
+    """Which experiment."""
+    size: Size = "quick"
+    """Its size."""
+    store: Path = Path("runs")
+    """Folder of the runs."""
+    out: Path = Path("reproduction")
+    """Folder for the page, figures, tables and specs."""
+    data_dir: Path | None = None
+    """Where the data is; $LATECOMER_DATA or the user's cache if left out."""
+    weights: str = ""
+    """Where the network of cifar10 started, if not where the size says."""
+
+    def run(self, console: Console) -> None:
+        """Read and draw."""
+        _reproduce(self.name, self.size, self.store, self.out, self.data_dir, console, self.weights, None)
+
+
+def _reproduce(
+    name: str,
+    size: str,
+    folder: Path,
+    out: Path,
+    data_dir: Path | None,
+    console: Console,
+    weights: str,
+    processes: int | None,
+) -> None:
+    """Do one experiment or all; without processes nothing may be missing."""
+    from .. import data, experiments, paper
+    from ..paper.page import write_reproduction
+
+    store = experiments.Store(folder)
+    writable(out)
+    look_in(data_dir)
+    if processes is not None:
+        writable(folder)
+        for dataset in ("mnist", "cifar10") if name == "all" else ("cifar10",) if name == "cifar10" else ("mnist",):
+            with downloading(dataset, console) as tell:
+                data.get(dataset, progress=tell)
+    studies = [paper.make_study(each, size, weights) for each in (ALL if name == "all" else (name,))]
+    if processes is not None:
+        for made in studies:  # what cannot be made is said before hours of the others
+            _images(made.grid)
+    sections: list[Section] = []
+    try:
+        for made in studies:
+            sections.append(_section(made, store, processes, console))
+    finally:  # what is done has its page, whatever becomes of the rest; a figure is drawn once, or it shifts
+        if sections:
+            commands = {done.name: done.command for done in studies[: len(sections)]}
+            page = write_reproduction(sections, out, size, commands)
+    console.print(_verdicts(sections))
+    console.print(f"Figures, tables and specs in {out}, page: {page}", soft_wrap=True)
+
+
+def _section(made: Study, store: Store, processes: int | None, console: Console) -> Section:
+    from .. import paper
+    from ..paper import sections
+
+    if made.name == "delay-model":
+        return sections.delay_section(made, _images(made.grid))
+    _complete(made.grid, store, processes, console)
+    if made.name == "lr-sensitivity":
+        return sections.sensitivity_section(made, store)
+    chosen = paper.choose(made.grid, store)
+    final = paper.chosen_sweep(made, chosen)
+    _complete(final, store, processes, console)
+    return sections.training_section(made, chosen, _images(final), store)
+
+
+def _complete(sweep: Sweep, store: Store, processes: int | None, console: Console) -> None:
+    """Run what is missing, or say that something is."""
+    from ..experiments import missing, run_sweep
+
+    todo, total = missing(sweep, store), len(sweep.runs())
+    if processes is None:
+        if todo:
+            raise ValueError(
+                f"{len(todo):,} of the {total:,} runs of {sweep.name} are not in {store.folder}: latecomer reproduce "
+                "makes them"
+            )
+        return
+    console.print(f"{sweep.name}: {total:,} runs, {total - len(todo):,} are in {store.folder}", soft_wrap=True)
+    done = ((run.method, run) for run in run_sweep(sweep, store, processes))
+    for _ in watched(done, len(todo), console, sweep.name):
+        pass
+
+
+def _images(sweep: Sweep) -> Any:
+    from ..experiments.sweep import problem_of
+
+    return problem_of(sweep.runs()[0])
+
+
+def _verdicts(sections: list[Section]) -> Table:
+    table = Table("claim", title="Verdict", box=box.SIMPLE_HEAD)
+    table.add_column("difference, half of its 95 % interval", justify="right")
+    table.add_column("verdict", no_wrap=True)
+    for section in sections:
+        table.add_row(f"[bold]{section.title}[/bold]", "", "")
+        for row in section.verdicts:
+            claim = f"{row.claim} (ours)" if row.ours else row.claim
+            table.add_row(claim, f"{row.difference.value:+.4f} ± {row.difference.half:.4f}", row.verdict)
+    return table

@@ -1,0 +1,295 @@
+"""``latecomer run``, ``sweep`` and ``runs``: make runs, many runs, and look at those that are there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
+import tyro
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from .._util.files import atomic, writable
+from ._options import pairs
+from ._progress import watched
+from .data import look_in
+
+if TYPE_CHECKING:
+    from ..experiments import FinishedRun, Store
+
+__all__ = ["ListRuns", "One", "SweepCommand"]
+
+
+@dataclass(frozen=True)
+class One:
+    """Simulate one run and keep it; a run that is in the store already is shown, not made again.
+
+    Example: latecomer run --problem mnist --method ordered-momentum --set lr=0.02 beta=0.05 --steps 500
+
+    Examples:
+        >>> One().method
+        'ordered-momentum'
+    """
+
+    problem: str = "digits"
+    """Name of the problem."""
+    method: str = "ordered-momentum"
+    """Name of the method."""
+    set: tuple[str, ...] = ("lr=0.02",)
+    """Hyper-parameters of the method, as name=value."""
+    problem_set: tuple[str, ...] = ()
+    """Arguments of the problem, as name=value."""
+    weights: str = ""
+    """Where the network of cifar10 starts: none, imagenet or a file."""
+    workers: int = 7
+    """Number of workers."""
+    slow_share: float = 0.1
+    """Share of slow samples in the paper's delay model."""
+    steps: int = 1000
+    """Arrivals."""
+    seed: int = 0
+    """Initialises the model and draws the schedule."""
+    evaluate_every: int = 100
+    """Arrivals between evaluations."""
+    store: Path = Path("runs")
+    """Folder of the store."""
+    data_dir: Path | None = None
+    """Where the data is; $LATECOMER_DATA or the user's cache if left out."""
+
+    def run(self, console: Console) -> None:
+        """Run, keep, print."""
+        from ..experiments import RunSpec, Store
+        from ..experiments.sweep import run_one
+
+        spec = RunSpec(
+            self.problem,
+            self.method,
+            "data-dependent",
+            self.steps,
+            self.seed,
+            self.evaluate_every,
+            problem_options={**pairs(self.problem_set), **({"weights": self.weights} if self.weights else {})},
+            options=pairs(self.set),
+            delay_options={"workers": self.workers, "slow_share": self.slow_share},
+        )
+        spec.check()
+        look_in(self.data_dir)
+        store = Store(self.store)
+        writable(self.store)
+        if spec.key in store:
+            console.print("This run is in the store already.")
+        else:
+            with console.status(f"{self.method} on {self.problem}, {self.steps:,} arrivals ..."):
+                run_one(spec.as_dict(), str(self.store))
+        history = store.history(spec.key)
+        shown = [
+            c for c in ("update", "loss", "f1", "f1_slow", "f1_fast", "accuracy", "excess") if c in history.columns
+        ]
+        table = Table(*shown, title=f"{self.method} on {self.problem}, seed {self.seed}")
+        for row in history.select(shown).iter_rows():
+            table.add_row(*(f"{value:,}" if isinstance(value, int) else f"{value:.4g}" for value in row))
+        console.print(table)
+        diverged = store.record(spec.key)["outcome"]["diverged_at"]
+        if diverged is not None:
+            console.print(f"It diverged at arrival {diverged:,}.")
+        console.print(f"Kept in {self.store} as {spec.key[:12]}", soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class SweepCommand:
+    """Run what is missing of a sweep, side by side; kill it at any time and start it again.
+
+    Example: latecomer sweep mnist --size quick --store runs
+
+    Examples:
+        >>> SweepCommand("mnist").size
+        'standard'
+    """
+
+    spec: tyro.conf.Positional[str]
+    """A preset (mnist, lr-sensitivity, cifar10, delay-model) or a TOML file."""
+    size: Literal["quick", "standard", "paper"] = "standard"
+    """Size of a preset."""
+    store: Path = Path("runs")
+    """Folder of the store."""
+    processes: int = 2
+    """Runs at a time, one thread each."""
+    engine: Literal["local", "ray"] = "local"
+    """Processes of this machine, or tasks on a Ray cluster; the store is then a folder that all its nodes see."""
+    address: str | None = None
+    """Address of the cluster, or auto; Ray on this machine if left out."""
+    data_dir: Path | None = None
+    """Where the data is; $LATECOMER_DATA or the user's cache if left out."""
+    dry_run: bool = False
+    """Only say how many runs there are and how long they take."""
+    show: bool = False
+    """Only print the spec as TOML, to be changed and run from a file."""
+
+    def run(self, console: Console) -> None:
+        """Run, with progress and the time that is left."""
+        from ..experiments import Store, Sweep, estimate_seconds, missing, run_sweep
+        from ..paper import PRESETS, preset
+
+        look_in(self.data_dir)
+        sweep = preset(self.spec, self.size) if self.spec in PRESETS else Sweep.load(Path(self.spec))
+        if self.show:
+            console.print(sweep.to_toml(), soft_wrap=True, highlight=False, markup=False)
+            return
+        store = Store(self.store)
+        runs = sweep.runs()
+        todo, total = missing(sweep, store), len(runs)
+        console.print(f"{sweep.name}: {total:,} runs, {total - len(todo):,} are in {self.store}", soft_wrap=True)
+        if self.dry_run:
+            with console.status("measuring ..."):
+                seconds = estimate_seconds(todo)
+            each = seconds / max(1, self.processes)
+            words = f"about {_duration(seconds)} of CPU time, {_duration(each)} on {self.processes} processes"
+            console.print(f"{len(todo):,} to run: {words}")
+            return
+        writable(self.store)
+        done = ((_what(run), run) for run in run_sweep(sweep, store, self.processes, self.engine, self.address))
+        diverged = sum(run.diverged_at is not None for run in watched(done, len(todo), console, sweep.name))
+        if diverged:
+            console.print(f"{diverged:,} runs diverged, ended early and are recorded as such")
+        table = store.table([run.key for run in runs])
+        console.print(_best(table))
+        console.print(
+            f"{total:,} runs in {self.store}; `latecomer runs --store {self.store}` lists them", soft_wrap=True
+        )
+
+
+@dataclass(frozen=True)
+class ListRuns:
+    """List the runs of a store, filtered and sorted.
+
+    Example: latecomer runs --store runs --method momentum --sort f1 --csv runs.csv
+
+    Examples:
+        >>> ListRuns().sort
+        'f1'
+    """
+
+    store: Path = Path("runs")
+    """Folder of the store."""
+    method: str = ""
+    """Only this method."""
+    problem: str = ""
+    """Only this problem."""
+    sort: str = "f1"
+    """Column to sort by, best first: the smallest loss or excess, the largest of anything else."""
+    top: int = 20
+    """How many to show."""
+    csv: Path | None = None
+    """Also write all of them, with all columns, to this file."""
+
+    def run(self, console: Console) -> None:
+        """Read, filter, print."""
+        from .._util.checks import whole_number
+        from ..experiments import Store
+
+        whole_number("top", self.top, least=1)
+        if not self.store.is_dir():
+            raise ValueError(f"There is no store in {self.store}")
+        table = _readable(Store(self.store), console)
+        if table.height == 0:
+            raise ValueError(f"There are no runs in {self.store}")
+        for column, wanted in (("method", self.method), ("problem", self.problem)):
+            if wanted:
+                table = table.filter(pl.col(column) == wanted)
+        if table.height == 0:
+            raise ValueError(f"None of the runs in {self.store} is of that method and problem")
+        table = table.select(column for column in table if column.null_count() < table.height)
+        table = self._sorted(table)
+        self._show(table, console)
+        if self.csv is not None:
+            with atomic(self.csv) as temporary:
+                table.write_csv(temporary)
+            console.print(f"Written to {self.csv}", soft_wrap=True)
+
+    def _sorted(self, table: pl.DataFrame) -> pl.DataFrame:
+        if self.sort not in table.columns:
+            if self.sort == "f1":  # nobody asked for it
+                return table
+            raise ValueError(f"There is no column {self.sort!r} to sort by (there are {', '.join(table.columns)})")
+        smallest_first = self.sort.startswith(("loss", "excess", "bits", "squared"))
+        return table.sort(self.sort, descending=not smallest_first, nulls_last=True)
+
+    def _show(self, table: pl.DataFrame, console: Console) -> None:
+        spec = [c for c in table.columns if c.startswith(("problem", "delays"))]
+        wanted = ("method", *_OPTIONS, *spec, "seed", "steps", "diverged_at")
+        present = [c for c in wanted if c in table.columns]
+        shown = [c for c in present if c == "method" or table[c].n_unique() > 1]
+        same = [f"{c} {_cell(table[c][0])}" for c in present if c not in shown and table[c][0] is not None]
+        shown += [c for c in ("loss", "f1", "f1_slow", "f1_fast") if c in table.columns]
+        if same:
+            console.print("all: " + ", ".join(same), soft_wrap=True, highlight=False)
+        top = table.head(self.top)
+        room = console.width if console.is_terminal else 240
+        dropped = []
+        for name in (*reversed(spec), "steps", "f1_fast", "f1_slow", "diverged_at", "loss"):
+            if name in shown and _width(top, shown) > room:
+                shown.remove(name)
+                dropped.append(name)
+        out = Table("run", box=box.SIMPLE_HEAD)
+        for name in shown:
+            out.add_column(name, no_wrap=True)
+        for row in top.select("key", *shown).iter_rows():
+            out.add_row(row[0][:8], *(_cell(value) for value in row[1:]))
+        if not console.is_terminal:
+            console.width = room
+        console.print(out)
+        if dropped:
+            console.print(f"No room for {', '.join(dropped)}: --csv writes all columns", soft_wrap=True)
+        console.print(f"{table.height:,} runs" + (f", {self.top} shown" if table.height > self.top else ""))
+
+
+def _width(table: pl.DataFrame, columns: list[str]) -> int:
+    """Return how wide a table would be with the run's address in front."""
+    return 12 + sum(3 + max(len(c), *(len(_cell(value)) for value in table[c])) for c in columns)
+
+
+def _readable(store: Store, console: Console) -> pl.DataFrame:
+    """Return the runs that can be read, and say which cannot."""
+    rows = []
+    for key in store.keys():  # noqa: SIM118 - a store is no dict
+        try:
+            rows += list(store.rows([key]))
+        except ValueError as error:
+            console.print(f"Left out: {error}", soft_wrap=True, highlight=False, markup=False)
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def _what(done: FinishedRun) -> str:
+    return done.method if done.diverged_at is None else f"{done.method} (diverged)"
+
+
+_OPTIONS = ("lr", "beta", "gamma", "threshold", "clip", "clip_rate", "clip_at", "beta2", "eps")
+"""Hyper-parameters that tell one configuration from another."""
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} hours" if seconds >= 5400 else f"{seconds / 60:.1f} minutes"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _best(table: pl.DataFrame) -> Table:
+    """Each method's best configuration by the mean over seeds of the final F1, or of the loss where there is none."""
+    score, most = ("f1", True) if "f1" in table.columns else ("loss", False)
+    options = [c for c in _OPTIONS if c in table.columns]
+    means = table.group_by("method", *options).agg(
+        pl.col(score).mean(), pl.len().alias("runs"), pl.col("diverged_at").is_not_null().sum().alias("diverged")
+    )
+    best = means.sort(score, descending=most, nulls_last=True).group_by("method", maintain_order=True).first()
+    out = Table("method", *options, f"best mean {score}", "seeds", "diverged", title="Best configurations")
+    for row in best.sort("method").iter_rows(named=True):
+        numbers = [_cell(row[k]) for k in (*options, score, "runs", "diverged")]
+        out.add_row(row["method"], *numbers)
+    return out

@@ -1,0 +1,120 @@
+"""``latecomer trace``: make a trace of a delay model, check one, and draw it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+
+from .. import delays
+from .._util.files import atomic, writable_file
+from ..trace import Trace
+
+__all__ = ["TraceCommand"]
+
+
+@dataclass(frozen=True)
+class Make:
+    """Make a trace of a delay model and save it.
+
+    Example: latecomer trace make --model data-dependent --workers 7 --steps 3750 --out run.parquet
+    """
+
+    out: Path
+    """File to write (Parquet)."""
+    model: Literal["data-dependent", "uniform", "constant", "worker-speeds", "sample-cost"] = "data-dependent"
+    """Who finishes when."""
+    workers: int = 7
+    """Number of workers; as many as durations are given (worker-speeds)."""
+    steps: int = 3750
+    """Number of arrivals."""
+    seed: int = 0
+    """Fixes everything that is drawn."""
+    slow_share: float = 0.1
+    """Share of slow samples."""
+    exact: bool = True
+    """Exact slow share; the paper's literal rule otherwise (data-dependent, uniform)."""
+    dependent: bool = True
+    """Whether the wait depends on the sample (data-dependent, uniform, sample-cost)."""
+    durations: tuple[float, ...] = ()
+    """Mean duration of a job for each worker (worker-speeds); 1, 2, 3, ... if left out."""
+    noise: Literal["fixed", "exponential", "uniform", "lognormal"] = "fixed"
+    """How durations vary (worker-speeds)."""
+    costs: tuple[float, float] = (1.0, 10.0)
+    """Duration of a job on a fast and on a slow sample (sample-cost)."""
+
+    def run(self, console: Console) -> None:
+        """Make, check, save, say so."""
+        share = self.slow_share
+        options: dict[str, Any] = {"exact": self.exact, "dependent": self.dependent}
+        if self.durations and self.model != "worker-speeds":
+            raise ValueError(f"durations belong to --model worker-speeds, not to {self.model}")
+        workers = len(self.durations) or self.workers
+        if self.workers not in (7, workers):
+            raise ValueError(
+                f"{len(self.durations)} durations are given for {self.workers} workers: leave --workers out"
+            )
+        model: delays.DelayModel
+        match self.model:
+            case "data-dependent":
+                model = delays.DataDependent(workers, share, **options)
+            case "uniform":
+                model = delays.Uniform(workers, share, **options)
+            case "constant":
+                model = delays.Constant(workers, share)
+            case "worker-speeds":
+                durations = self.durations or tuple(float(i + 1) for i in range(workers))
+                model = delays.WorkerSpeeds(durations, self.noise, slow_share=share)
+            case "sample-cost":
+                model = delays.SampleCost(workers, self.costs, share, dependent=self.dependent)
+        writable_file(self.out)
+        trace = model.trace(self.steps, self.seed)
+        trace.save(self.out)
+        console.print(trace.describe(), soft_wrap=True, highlight=False, markup=False)
+        console.print(f"\nTrace written to {self.out}", soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class Show:
+    """Check a trace and say what is in it.
+
+    Example: latecomer trace show run.parquet
+    """
+
+    file: tyro.conf.Positional[Path]
+    """The trace."""
+    figure: Path | None = None
+    """Also draw who worked when, as SVG, if the trace has a clock."""
+    share: float = 1.0
+    """Which part of the run to draw, from its start."""
+
+    def run(self, console: Console) -> None:
+        """Load, which checks every rule, describe and draw."""
+        if self.figure is not None and self.figure.suffix != ".svg":
+            raise ValueError(f"Invalid figure {str(self.figure)!r} (figures are drawn as SVG: call it something.svg)")
+        trace = Trace.load(self.file)
+        console.print(trace.describe(), soft_wrap=True, highlight=False, markup=False)
+        if self.figure is not None:
+            from ..report.timeline import workers
+
+            writable_file(self.figure)
+            with atomic(self.figure) as temporary:
+                temporary.write_text(workers(trace, self.share))
+            console.print(f"Figure written to {self.figure}", soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class TraceCommand:
+    """Make and inspect traces.
+
+    Example: latecomer trace show run.parquet
+    """
+
+    command: Annotated[Make, tyro.conf.subcommand("make")] | Annotated[Show, tyro.conf.subcommand("show")]
+
+    def run(self, console: Console) -> None:
+        """Pass it on."""
+        self.command.run(console)

@@ -1,0 +1,254 @@
+"""``latecomer train`` and ``latecomer replay``: real workers on a user's own task, and recorded runs again."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from .._util.checks import AT_LEAST_ZERO
+from .._util.files import atomic, writable, writable_file
+from ._options import pairs
+
+__all__ = ["ReplayCommand", "Train", "load_task"]
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a task of your own with workers that never wait for each other.
+
+    Example: latecomer train path/to/script.py:task --workers 4 --method catch-up --set lr=0.05 --steps 2000
+
+    Examples:
+        >>> Train("script.py:task").workers
+        2
+    """
+
+    task: tyro.conf.Positional[str]
+    """A Python file and the name of a Task in it, or of a function that returns one."""
+    method: str = "even-catch-up"
+    """Name of the method."""
+    set: tuple[str, ...] = ("lr=0.02",)
+    """Hyper-parameters of the method, as name=value."""
+    workers: int = 2
+    """Number of worker processes."""
+    min_workers: int | None = None
+    """How many must be ready for the run to begin; all if left out."""
+    max_workers: int | None = None
+    """How many there may be, when more come later; as many as --workers if left out."""
+    engine: Literal["local", "inline", "ray"] = "local"
+    """Processes of this machine, this process alone, or a Ray cluster."""
+    address: str | None = None
+    """Address of the Ray cluster, or auto; Ray on this machine if left out (--engine ray)."""
+    cpus: float | None = None
+    """CPUs that Ray sets aside for a worker; 1 if left out (--engine ray)."""
+    gpus: float | None = None
+    """GPUs that Ray sets aside for a worker; none if left out (--engine ray)."""
+    bf16: bool = False
+    """Send points and gradients as bfloat16, rounded (--engine ray)."""
+    data_plane: Literal["zeromq", "object-store"] | None = None
+    """Which way tensors take where memory is not shared; zeromq if left out (--engine ray)."""
+    steps: int = 1000
+    """Contributions to count."""
+    evaluate_every: int | None = None
+    """Contributions between evaluations; a tenth of the run if left out."""
+    checkpoint: Path | None = None
+    """Folder of checkpoints; the run goes on from the newest one in it."""
+    checkpoint_every: int | None = None
+    """Contributions between checkpoints."""
+    record: Path | None = None
+    """File for the trace, for latecomer replay."""
+    tensorboard: Path | None = None
+    """Folder for TensorBoard."""
+    sync: bool = False
+    """Wait for all workers before every update, for comparison."""
+    timeout: float | None = None
+    """Seconds after which a job counts as hung."""
+    save: Path | None = None
+    """File for the trained model's state dict, as safetensors."""
+    seed: int = 0
+    """Draws the samples."""
+
+    def run(self, console: Console) -> None:
+        """Train, print, say what was written."""
+        task = load_task(self.task)
+        for path in (self.record, self.save):
+            if path is not None:
+                writable_file(path)
+        if self.checkpoint is not None:
+            writable(self.checkpoint)
+        try:
+            result = self._fit(task, console)
+        except KeyboardInterrupt:
+            if self.checkpoint is not None:
+                console.print(f"Stopped; the same command goes on from {self.checkpoint}", soft_wrap=True)
+            raise
+        self._show(result, console)
+        if self.save is not None:
+            from safetensors.torch import save_file
+
+            with atomic(self.save) as temporary:
+                save_file({name: value.contiguous() for name, value in result.state.items()}, temporary)
+            console.print(f"Model written to {self.save}", soft_wrap=True)
+        if result.diverged_at is not None:
+            from ..core.state import PATIENCE
+
+            why = "" if result.non_finite < PATIENCE else f": {result.non_finite:,} contributions were not finite"
+            raise ValueError(
+                f"the run ended at arrival {result.diverged_at:,}{why}; look at the data, the loss and the rate"
+            )
+
+    def _fit(self, task: Any, console: Console) -> Any:
+        from ..training import fit
+
+        return fit(
+            task,
+            optimizer=self.method,
+            workers=self.workers,
+            min_workers=self.min_workers,
+            max_workers=self.max_workers,
+            engine=self._engine(),
+            steps=self.steps,
+            evaluate_every=self.evaluate_every,
+            checkpoint=self.checkpoint,
+            checkpoint_every=self.checkpoint_every,
+            record=self.record,
+            tensorboard=self.tensorboard,
+            sync=self.sync,
+            timeout=self.timeout,
+            seed=self.seed,
+            progress=console,
+            **pairs(self.set),
+        )
+
+    def _show(self, result: Any, console: Console) -> None:
+        table = Table(*result.history.columns, title=f"{self.method} on {self.task}, {self.workers} workers")
+        for row in result.history.iter_rows():
+            table.add_row(*("" if v is None else f"{v:,}" if isinstance(v, int) else f"{v:.4g}" for v in row))
+        console.print(table)
+        counted = len(result.trace) - result.resumed_at
+        rate = counted / max(result.seconds, 1e-9)
+        if result.resumed_at:
+            console.print(f"Gone on from arrival {result.resumed_at:,}, in {self.checkpoint}", soft_wrap=True)
+        console.print(
+            f"{counted:,} contributions in {result.seconds:.1f} s ({rate:,.0f} a second), mean delay "
+            f"{result.trace.delay.mean():.2f}; {result.deaths} deaths, {result.failures} failures, {result.reissued} "
+            f"issued again, {len(result.given_up or ())} given up, {result.non_finite} not finite",
+            soft_wrap=True,
+            highlight=False,
+        )
+        if self.checkpoint is not None:
+            console.print(f"Checkpoints in {self.checkpoint}", soft_wrap=True)
+        if self.record is not None:
+            console.print(f"Trace written to {self.record}, its last parameters beside it", soft_wrap=True)
+
+    def _engine(self) -> Any:
+        """Return the engine, or its name; what only Ray understands is refused elsewhere."""
+        options = {"address": self.address, "cpus": self.cpus, "gpus": self.gpus, "data_plane": self.data_plane}
+        given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        given |= {"bf16": True} if self.bf16 else {}
+        if self.engine != "ray":
+            if given:
+                flag = next(iter(given)).replace("_", "-")
+                raise ValueError(f"--{flag} belongs to --engine ray, not to {self.engine}")
+            return self.engine
+        for name in {"cpus", "gpus"} & given.keys():
+            AT_LEAST_ZERO.check(f"--{name}", given[name])
+        from ..engines.ray.cluster import import_ray
+        from ..engines.ray.engine import RayEngine
+
+        # Workers need not find the task's file on their path: Ray brings what is in it along.
+        import_ray().cloudpickle.register_pickle_by_value(sys.modules[Path(self.task.rpartition(":")[0]).stem])
+        return RayEngine(**given)
+
+
+@dataclass(frozen=True)
+class ReplayCommand:
+    """Replay a recorded run: the same bits, or another method on exactly the same schedule.
+
+    Example: latecomer replay run.parquet --task path/to/script.py:task --method catch-up
+    """
+
+    record: tyro.conf.Positional[Path]
+    """The trace that train or fit recorded."""
+    task: str | None = None
+    """The task of the run: a Python file and a name in it."""
+    problem: str | None = None
+    """Or the name of a problem of the library."""
+    problem_set: tuple[str, ...] = ()
+    """Arguments of the problem, as name=value."""
+    method: str | None = None
+    """Another method than the recorded one."""
+    set: tuple[str, ...] = ()
+    """Hyper-parameters that differ from the recorded ones, as name=value."""
+
+    def run(self, console: Console) -> None:
+        """Replay, print the verdict."""
+        if (self.task is None) == (self.problem is None):
+            raise ValueError("say what was trained: --task script.py:task, or --problem with a name, one of the two")
+        problem: Any
+        if self.task is not None:
+            problem = load_task(self.task)
+        else:
+            from ..problems import PROBLEMS
+
+            if self.problem not in PROBLEMS:
+                raise ValueError(f"Unknown problem {self.problem!r} (expected one of {', '.join(PROBLEMS)})")
+            problem = PROBLEMS[self.problem](**pairs(self.problem_set))
+        from ..training import replay
+
+        with console.status("replaying ..."):
+            found = replay(self.record, problem, method=self.method, **pairs(self.set))
+        console.print(found.verdict, soft_wrap=True, highlight=False)
+        final = {name: value for name, value in found.run.final.items() if isinstance(value, (int, float))}
+        console.print(", ".join(f"{k} {v:,.6g}" for k, v in final.items()), soft_wrap=True, highlight=False)
+
+
+def load_task(words: str) -> Any:
+    """Import ``path/to/script.py:name`` and return the task; a function is called.
+
+    Examples:
+        >>> load_task("nowhere.py:task")
+        Traceback (most recent call last):
+        ValueError: There is no file 'nowhere.py' to take a task from
+    """
+    from ..problems import Problem
+
+    file, colon, name = words.rpartition(":")
+    if not colon or not file.endswith(".py") or not name.isidentifier():
+        raise ValueError(f"Invalid task {words!r} (expected a Python file and a name in it: path/to/script.py:task)")
+    path = Path(file)
+    if not path.is_file():
+        raise ValueError(f"There is no file {file!r} to take a task from")
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:  # worker processes get the same path, and import the file by the same name
+        sys.path.insert(0, folder)
+    try:
+        module = importlib.import_module(path.stem)
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
+    if Path(getattr(module, "__file__", None) or "").resolve() != path.resolve():
+        raise ValueError(f"{file} has the name of another module, {module.__name__!r}: rename it")
+    if not hasattr(module, name):
+        raise ValueError(f"{file} has no {name!r}")
+    task = getattr(module, name)
+    if not isinstance(task, Problem):
+        try:
+            task = task() if callable(task) else task
+        except (Exception, SystemExit) as error:
+            reason = traceback.extract_tb(error.__traceback__)[-1]
+            raise ValueError(
+                f"{words} raises {type(error).__name__}: {error} ({reason.filename}, line {reason.lineno})"
+            ) from error
+    if not isinstance(task, Problem):
+        raise TypeError(
+            f"{words} is of type {type(task).__name__} (expected a latecomer.Task, or a function that returns one)"
+        )
+    return task

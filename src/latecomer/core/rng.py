@@ -1,0 +1,84 @@
+"""Random numbers of a ticket's job: fixed by its sample, whoever computes it, and without a trace for anybody else."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+__all__ = ["other_generators", "seeded", "seeded_order"]
+
+
+@contextmanager
+def other_generators(sample: int) -> Iterator[None]:
+    """Seed Python's and numpy's own generators, and put them back afterwards.
+
+    Examples:
+        >>> with other_generators(7):
+        ...     first = random.random()
+        >>> with other_generators(7):
+        ...     first == random.random()
+        True
+    """
+    before = random.getstate(), np.random.get_state()
+    random.seed(sample)
+    np.random.seed(sample % 2**32)
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+
+
+@contextmanager
+def seeded(sample: int) -> Iterator[None]:
+    """Seed torch's generator too, and put all of them back afterwards.
+
+    Examples:
+        >>> with seeded(7):
+        ...     first = torch.rand(1)
+        >>> with seeded(7):
+        ...     torch.equal(first, torch.rand(1))
+        True
+    """
+    before = torch.get_rng_state()
+    try:
+        with other_generators(sample):
+            torch.default_generator.manual_seed(sample >> 1)
+            yield
+    finally:
+        torch.set_rng_state(before)
+
+
+def seeded_order(sampler: Iterable[Any], epoch: int, seed: int) -> list[Any]:
+    """Go through a sampler with everything random seeded: its own generators, those of samplers inside it, all others.
+
+    Examples:
+        >>> data = torch.utils.data.TensorDataset(torch.arange(50))
+        >>> sampler = torch.utils.data.RandomSampler(data, generator=torch.Generator())
+        >>> seeded_order(sampler, 0, seed=7) == seeded_order(sampler, 0, seed=7)
+        True
+    """
+    _seed_inside(sampler, epoch, seed)
+    with seeded(seed):
+        return list(sampler)
+
+
+def _seed_inside(sampler: Any, epoch: int, seed: int) -> None:
+    if callable(getattr(sampler, "set_epoch", None)):
+        sampler.set_epoch(epoch)
+    for part in vars(sampler).values() if hasattr(sampler, "__dict__") else ():
+        if isinstance(part, torch.Generator):
+            part.manual_seed(seed >> 1)
+        elif isinstance(part, np.random.Generator):
+            part.bit_generator.state = type(part.bit_generator)(seed).state
+        elif isinstance(part, np.random.RandomState):
+            part.seed(seed % 2**32)
+        elif isinstance(part, random.Random):
+            part.seed(seed)
+        elif isinstance(part, torch.utils.data.Sampler):
+            _seed_inside(part, epoch, seed)

@@ -1,0 +1,328 @@
+"""Messages between machines: a strict binary head, then raw numbers. Whatever else comes is a `FrameError`."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .base import Done, Evaluated, Failed, Job, Ready, WorkerSpec
+
+__all__ = [
+    "BEAT", "BF16", "DONE", "ENVELOPE", "EVALUATED", "FAILED", "HEAD_LIMIT", "JOB", "LEAVE", "NATIVE", "READY",
+    "SHARED", "STOP", "FrameError", "Head", "Layout", "beat", "event_of", "head_of", "job_of", "leave", "pack_head",
+    "stop", "unpack_head",
+]  # fmt: skip
+
+READY, JOB, DONE, EVALUATED, FAILED, BEAT, STOP, LEAVE = range(1, 9)
+NATIVE, BF16, SHARED = range(3)
+HEAD_LIMIT = 16_384
+"""No head is longer, in bytes."""
+ENVELOPE = 128
+"""What encryption adds to a part at most, in bytes."""
+
+_MAGIC, _VERSION = b"LCMR", 1
+_HEAD = struct.Struct("<4sBBBBQI")  # magic, version, kind, encoding, number of parts, ticket, length of the rest
+_LENGTH = struct.Struct("<Q")
+_JOB = struct.Struct("<QQqddB")
+_DONE = struct.Struct("<Bdid")
+_READY = struct.Struct("<Q")
+_METRIC = struct.Struct("<Hd")
+_PARTS = 4
+_WORDS = 4000
+
+
+class FrameError(ValueError):
+    """A message that is not one of ours, or not what is due now.
+
+    Examples:
+        >>> unpack_head(b"GET / HTTP/1.1", limit=100)
+        Traceback (most recent call last):
+        latecomer.engines.codec.FrameError: A head of 14 bytes (expected 20 to 16384)
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The first part of a message.
+
+    Args:
+        kind: `READY`, `JOB`, `DONE`, `EVALUATED`, `FAILED`, `BEAT`, `STOP` or `LEAVE`.
+        encoding: How the numbers behind it are written: `NATIVE`, `BF16`, or `SHARED` for not at all.
+        number: The ticket's number.
+        lengths: Bytes of the parts that follow.
+        rest: What this kind has to say, in its own struct.
+
+    Examples:
+        >>> unpack_head(pack_head(Head(BEAT)), limit=0) == Head(BEAT)
+        True
+    """
+
+    kind: int
+    encoding: int = NATIVE
+    number: int = 0
+    lengths: tuple[int, ...] = ()
+    rest: bytes = b""
+
+
+def pack_head(head: Head) -> bytes:
+    """Turn a head into bytes.
+
+    Examples:
+        >>> len(pack_head(Head(BEAT)))
+        20
+    """
+    first = _HEAD.pack(
+        _MAGIC, _VERSION, head.kind, head.encoding, len(head.lengths), head.number, len(head.rest)
+    )  # fmt: skip
+    data = b"".join([first, *(_LENGTH.pack(n) for n in head.lengths), head.rest])
+    if len(data) > HEAD_LIMIT:
+        raise FrameError(f"A head of {len(data)} bytes (at most {HEAD_LIMIT}): fewer metrics, or shorter names")
+    return data
+
+
+def unpack_head(data: bytes | memoryview, limit: int) -> Head:
+    """Read a head.
+
+    Args:
+        data: Anything at all.
+        limit: Bytes that the parts behind it may have together.
+
+    Examples:
+        >>> unpack_head(pack_head(Head(DONE, lengths=(10**12,))), limit=100)
+        Traceback (most recent call last):
+        latecomer.engines.codec.FrameError: Parts of 1000000000000 bytes are announced (at most 100)
+    """
+    if not _HEAD.size <= len(data) <= HEAD_LIMIT:
+        raise FrameError(f"A head of {len(data)} bytes (expected {_HEAD.size} to {HEAD_LIMIT})")
+    magic, version, kind, encoding, parts, number, rest = _HEAD.unpack_from(data)
+    if magic != _MAGIC:
+        raise FrameError("Not a message of this library")
+    if version != _VERSION:
+        raise FrameError(f"Version {version} of the wire format (expected {_VERSION}): all nodes need one release")
+    if not READY <= kind <= LEAVE or encoding > SHARED or parts > _PARTS:
+        raise FrameError(f"Kind {kind}, encoding {encoding}, {parts} parts: there is no such message")
+    start = _HEAD.size + parts * _LENGTH.size
+    if len(data) != start + rest:
+        raise FrameError(f"A head of {len(data)} bytes that says it has {start + rest}")
+    lengths = tuple(_LENGTH.unpack_from(data, _HEAD.size + i * _LENGTH.size)[0] for i in range(parts))
+    if sum(lengths) > limit:
+        raise FrameError(f"Parts of {sum(lengths)} bytes are announced (at most {limit})")
+    return Head(kind, encoding, number, lengths, bytes(data[start:]))
+
+
+# ---- what heads say ---------------------------------------------------------------------------------------------
+
+
+def head_of(
+    what: Job | Done | Evaluated | Failed | Ready, encoding: int = SHARED, lengths: tuple[int, ...] = ()
+) -> Head:
+    """Return the head for a job or an event; whose seat it is, is known by who sends it.
+
+    Examples:
+        >>> done = Done(seat=1, number=4, finite=True, loss=0.5, group=1, seconds=0.01)
+        >>> event_of(1, head_of(done)) == done
+        True
+        >>> metrics = Evaluated(seat=0, number=3, metrics={"loss": 0.5, "f1": 0.75})
+        >>> event_of(0, head_of(metrics)) == metrics
+        True
+    """
+    if isinstance(what, Job):
+        rest = _JOB.pack(what.slot, what.sample, what.version, what.here, what.before, what.evaluate)
+        return Head(JOB, encoding, what.number, lengths, rest)
+    if isinstance(what, Done):
+        rest = _DONE.pack(what.finite, what.loss, what.group, what.seconds)
+        return Head(DONE, encoding, what.number, lengths, rest)
+    if isinstance(what, Ready):
+        return Head(READY, encoding, 0, (), _READY.pack(what.pid))
+    if isinstance(what, Evaluated):
+        words = [(name.encode(), float(value)) for name, value in what.metrics.items()]
+        rest = b"".join(_METRIC.pack(len(name), value) + name for name, value in words)
+        return Head(EVALUATED, SHARED, what.number, (), rest)
+    reason, where = (words.encode(errors="replace")[:_WORDS] for words in (what.reason, what.where))
+    return Head(FAILED, SHARED, what.number, (), reason.replace(b"\0", b" ") + b"\0" + where.replace(b"\0", b" "))
+
+
+def job_of(head: Head) -> Job:
+    """Read a job out of its head.
+
+    Examples:
+        >>> job = Job(number=4, slot=1, sample=2**64 - 1, version=3, here=1.0, before=-0.9, evaluate=True)
+        >>> job_of(head_of(job)) == job
+        True
+    """
+    slot, sample, version, here, before, evaluate = _unpacked(_JOB, head, JOB)
+    if evaluate > 1:
+        raise FrameError(f"A flag of {evaluate}")
+    return Job(head.number, slot, sample, version, here, before, bool(evaluate))
+
+
+def event_of(seat: int, head: Head) -> Ready | Done | Evaluated | Failed:
+    """Read an event out of its head.
+
+    Examples:
+        >>> event_of(2, head_of(Failed(seat=2, number=4, reason="ValueError: no", where="task.py, line 3"))).where
+        'task.py, line 3'
+    """
+    if head.kind == DONE:
+        finite, loss, group, seconds = _unpacked(_DONE, head, DONE)
+        if finite > 1:
+            raise FrameError(f"A flag of {finite}")
+        return Done(seat, head.number, bool(finite), loss, group, seconds)
+    if head.kind == READY:
+        return Ready(seat, *_unpacked(_READY, head, READY))
+    if head.kind == EVALUATED:
+        return Evaluated(seat, head.number, _metrics(head.rest))
+    if head.kind == FAILED:
+        reason, _, where = head.rest.decode(errors="replace").partition("\0")
+        return Failed(seat, head.number, reason, where)
+    raise FrameError(f"Kind {head.kind} is no event")
+
+
+def beat() -> bytes:
+    """Return the message that only says that its sender is there.
+
+    Examples:
+        >>> unpack_head(beat(), limit=0).kind == BEAT
+        True
+    """
+    return pack_head(Head(BEAT))
+
+
+def leave() -> bytes:
+    """Return the message that tells a worker to go once it has done what it does.
+
+    Examples:
+        >>> unpack_head(leave(), limit=0).kind == LEAVE
+        True
+    """
+    return pack_head(Head(LEAVE))
+
+
+def stop() -> bytes:
+    """Return the message that ends a worker.
+
+    Examples:
+        >>> unpack_head(stop(), limit=0).kind == STOP
+        True
+    """
+    return pack_head(Head(STOP))
+
+
+def _unpacked(layout: struct.Struct, head: Head, kind: int) -> tuple[Any, ...]:
+    if head.kind != kind or len(head.rest) != layout.size:
+        raise FrameError(f"Kind {head.kind} with {len(head.rest)} bytes (expected kind {kind} with {layout.size})")
+    return layout.unpack(head.rest)
+
+
+def _metrics(rest: bytes) -> dict[str, float]:
+    metrics, at = {}, 0
+    while at < len(rest):
+        if len(rest) - at < _METRIC.size:
+            raise FrameError("Metrics that end in the middle")
+        length, value = _METRIC.unpack_from(rest, at)
+        at += _METRIC.size
+        name = rest[at : at + length]
+        at += length
+        if len(name) != length:
+            raise FrameError("Metrics that end in the middle")
+        try:
+            metrics[name.decode()] = value
+        except UnicodeDecodeError:
+            raise FrameError("The name of a metric is not text") from None
+    return metrics
+
+
+# ---- the numbers behind them ------------------------------------------------------------------------------------
+
+
+class Layout:
+    """What the parts behind a head look like in one run, and room to read bfloat16 into.
+
+    Points and gradients go in the run's own type or, half as long, in bfloat16; statistics and what is evaluated are
+    never rounded.
+
+    Args:
+        spec: What is computed.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> layout = Layout(WorkerSpec(lc.problems.quadratic(), size=10, dtype=torch.float64, points=2))
+        >>> layout.down(Job(0, 0), NATIVE), layout.up(NATIVE), layout.limit
+        ((80, 80), (80,), 160)
+    """
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.spec = spec
+        self._whole, self._half, self._tail = spec.size * spec.dtype.itemsize, 2 * spec.size, 8 * spec.statistics
+        self._room = torch.empty(0, dtype=torch.bfloat16)
+        down = max(sum(self.down(Job(0, 0, evaluate=evaluate), NATIVE)) for evaluate in (False, True))
+        self.limit = max(down, sum(self.up(NATIVE)))
+
+    def down(self, job: Job, encoding: int) -> tuple[int, ...]:
+        """Return the lengths of the parts of a job: its points; for an evaluation one point and the statistics."""
+        if encoding == SHARED:
+            return ()
+        if job.evaluate:
+            return (self._whole, self._tail) if self._tail else (self._whole,)
+        return (self._half if encoding == BF16 else self._whole,) * self.spec.points
+
+    def up(self, encoding: int) -> tuple[int, ...]:
+        """Return the lengths of the parts of a contribution: the gradient, and the statistics if there are any."""
+        if encoding == SHARED:
+            return ()
+        gradient = self._half if encoding == BF16 else self._whole
+        return (gradient, self._tail) if self._tail else (gradient,)
+
+    def said(self, answer: Done | Evaluated | Failed, encoding: int) -> Head:
+        """Return the head of a worker's answer; if the server could not take it, of what is wrong with it."""
+        try:
+            if isinstance(answer, Done):
+                self._check_group(answer.group)
+            head = head_of(answer, encoding, self.up(encoding))
+            pack_head(head)
+        except (ValueError, TypeError, OverflowError, struct.error) as error:
+            return head_of(Failed(answer.seat, answer.number, f"{type(error).__name__}: {error}"))
+        return head
+
+    def _check_group(self, group: int) -> None:
+        if not 0 <= group < self.spec.problem.groups:
+            raise FrameError(f"Group {group} (expected 0 to {self.spec.problem.groups - 1})")
+
+    def answer(self, seat: int, head: Head, job: Job | None) -> Done | Evaluated | Failed:
+        """Read the answer to a job; whatever else it is, is refused."""
+        event = event_of(seat, head)
+        due = (FAILED, EVALUATED if job is not None and job.evaluate else DONE)
+        if job is None or job.number != head.number or isinstance(event, Ready) or head.kind not in due:
+            raise FrameError(f"An answer to ticket {head.number}, with which it is not")
+        if isinstance(event, Done):
+            self._check_group(event.group)
+        return event
+
+    def check(self, lengths: tuple[int, ...], expected: tuple[int, ...]) -> None:
+        """Refuse parts of any other length than this run's."""
+        if lengths != expected:
+            raise FrameError(f"Parts of {list(lengths)} bytes (expected {list(expected)})")
+
+    def written(self, tensor: Tensor, length: int) -> memoryview:
+        """Return a tensor as bytes: its own memory, or a copy in bfloat16 if that is what the length says."""
+        if length != tensor.nbytes:
+            tensor = tensor.to(torch.bfloat16)
+        return tensor.view(torch.uint8).numpy().data
+
+    def read(self, data: Any, tensor: Tensor) -> None:
+        """Copy bytes into a tensor."""
+        source = np.frombuffer(data, dtype=np.uint8)
+        if len(source) == tensor.nbytes:
+            tensor.view(torch.uint8).numpy()[:] = source
+            return
+        if len(source) != self._half:
+            raise FrameError(f"A part of {len(source)} bytes (expected {tensor.nbytes} or {self._half})")
+        if not len(self._room):
+            self._room = torch.empty(self.spec.size, dtype=torch.bfloat16)
+        self._room.view(torch.uint8).numpy()[:] = source
+        tensor.copy_(self._room)

@@ -1,0 +1,142 @@
+"""What a worker needs to come to work: where the server is, keys of its own, and perhaps memory that both see."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from ..base import Slot, WorkerSpec
+from ..memory import Block, allocate, slots_of
+
+__all__ = ["SharedBlockRef", "WorkerCredentials", "attach_slots", "create_slots", "maps_block", "own_slot"]
+
+_NONCE = 16
+
+
+@dataclass(frozen=True)
+class SharedBlockRef:
+    """Where a block of shared memory can be found by processes of the same user on the same machine.
+
+    It has no name in the file system: a process opens the server's own descriptor of it, and looks for a number that it
+    was told, so that a process of the same number on another machine is not mistaken for the server.
+
+    Examples:
+        >>> SharedBlockRef(pid=4711, fd=5, size=100, slots=2, nonce=b"").slots
+        2
+    """
+
+    pid: int
+    fd: int
+    size: int
+    slots: int
+    nonce: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class WorkerCredentials:
+    """What one worker is given for one life; the keys are good for nobody else and never again.
+
+    Examples:
+        >>> WorkerCredentials(0, "tcp://127.0.0.1:5555", b"server", b"public", b"secret").encoding
+        0
+    """
+
+    seat: int
+    endpoint: str
+    server_key: bytes
+    public_key: bytes
+    secret_key: bytes = field(repr=False)
+    encoding: int = 0
+    silence: float = 20.0
+    block_ref: SharedBlockRef | None = None
+
+
+def create_slots(spec: WorkerSpec, slots: int) -> tuple[Block, list[Slot], SharedBlockRef | None]:
+    """Make slots in memory that others can enter, and say where; None where the system has no way in.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> spec = WorkerSpec(lc.problems.quadratic(), size=10, dtype=torch.float64)
+        >>> block, slots, block_ref = create_slots(spec, 2)
+        >>> _ = slots[1].gradient.fill_(3.0)
+        >>> seen = slots if block_ref is None else attach_slots(block_ref, spec)
+        >>> float(seen[1].gradient[0])
+        3.0
+        >>> block.close()
+    """
+    _, size = slots_of(spec, slots)
+    block = allocate(size + _NONCE)
+    nonce = os.urandom(_NONCE)
+    block.map()[size:] = nonce
+    made, _ = slots_of(spec, slots, block)
+    block_ref = SharedBlockRef(os.getpid(), block.fd, size + _NONCE, slots, nonce)
+    return block, made, block_ref if os.path.exists(f"/proc/self/fd/{block.fd}") else None  # noqa: PTH110
+
+
+def attach_slots(block_ref: SharedBlockRef | None, spec: WorkerSpec) -> list[Slot] | None:
+    """Return the server's slots if this process can see them, else None.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> spec = WorkerSpec(lc.problems.quadratic(), size=10, dtype=torch.float64)
+        >>> attach_slots(SharedBlockRef(os.getpid(), 0, 100, 1, b"not this one"), spec) is None
+        True
+    """
+    if block_ref is None:
+        return None
+    try:
+        fd = os.open(f"/proc/{block_ref.pid}/fd/{block_ref.fd}", os.O_RDWR)
+    except OSError:
+        return None
+    block = Block(fd, block_ref.size)
+    try:
+        if os.fstat(fd).st_size != block_ref.size or bytes(block.map()[-_NONCE:]) != block_ref.nonce:
+            return None
+        return slots_of(spec, block_ref.slots, block)[0]
+    except (OSError, ValueError):
+        return None
+    finally:
+        block.close()  # the mapping stays
+
+
+def maps_block(pid: int, block: Block) -> bool:
+    """Whether a process sees this memory; nobody is believed who only says so.
+
+    Examples:
+        >>> from latecomer.engines.memory import allocate
+        >>> block = allocate(100)
+        >>> maps_block(os.getpid(), block)
+        False
+        >>> mapped = block.map()
+        >>> maps_block(os.getpid(), block)
+        True
+        >>> block.close()
+    """
+    about = os.fstat(block.fd)
+    wanted = (os.major(about.st_dev), os.minor(about.st_dev), about.st_ino)
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()
+    except OSError:
+        return False
+    for line in lines:
+        _, _, _, device, inode, *_ = line.split(maxsplit=5)
+        major, _, minor = device.partition(":")
+        if (int(major, 16), int(minor, 16), int(inode)) == wanted:
+            return True
+    return False
+
+
+def own_slot(spec: WorkerSpec) -> Slot:
+    """Make a slot in this process's own memory.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> own_slot(WorkerSpec(lc.problems.quadratic(), size=10, dtype=torch.float64)).gradient.shape
+        torch.Size([10])
+    """
+    points = [torch.zeros(spec.size, dtype=spec.dtype) for _ in range(spec.points)]
+    gradient = torch.zeros(spec.size, dtype=spec.dtype)
+    return Slot(points, gradient, torch.zeros(spec.statistics, dtype=torch.float64))

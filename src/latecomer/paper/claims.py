@@ -1,0 +1,246 @@
+"""The paper's experimental claims, each with what was measured and whether it held."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from .._util.intervals import Interval, mean
+
+__all__ = [
+    "Verdict",
+    "delay_claims",
+    "differences",
+    "paired",
+    "sensitivity_claims",
+    "share_claim",
+    "shares_near_best",
+    "training_claims",
+]
+
+BASELINES = ("async-sgd", "delay-adaptive", "delay-filtered")
+PAPERS = (*BASELINES, "momentum", "mu2", "ordered-momentum", "ordered-mu2")
+COLLAPSED = 0.05
+"""A final F1 below this is a collapse, or never left the start: one answer for everything has 0.018."""
+NEAR = 0.05
+"""A learning rate is good if its F1 is within this share of the method's best."""
+FEW = 5
+"""So few measurements without any spread decide nothing."""
+SAME_SHARE, SAME_DELAY = 0.01, 0.1
+"""What "preserved" and "uniform" allow: a percentage point of the labels, a tenth of the mean delay."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One claim and what came of it.
+
+    Args:
+        study: Which experiment.
+        claim: What is claimed, in a sentence.
+        difference: By how much it was so: above zero in favour of the claim.
+        unit: What the difference is of.
+        measurements: How many paired measurements it rests on.
+        ours: True where the claim is not the paper's but this library's.
+
+    Examples:
+        >>> Verdict("mnist", "a beats b", Interval(0.02, 0.01, 0.03), "test F1", 10).verdict
+        'held'
+        >>> Verdict("mnist", "a beats b", Interval(0.02, -0.01, 0.05), "test F1", 10).verdict
+        'undecided'
+    """
+
+    study: str
+    claim: str
+    difference: Interval
+    unit: str
+    measurements: int
+    ours: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """``held`` or ``not held`` if the interval says so, else ``undecided``.
+
+        A handful of measurements that happen to agree say nothing of their spread.
+        """
+        if self.difference.half == 0 and self.measurements < FEW:
+            return "undecided"
+        if self.difference.low > 0:
+            return "held"
+        return "not held" if self.difference.high < 0 else "undecided"
+
+
+def differences(rows: pl.DataFrame, a: str, b: str, column: str) -> list[float]:
+    """Return a column of one method minus that of another, seed by seed: both ran on the same schedules.
+
+    Examples:
+        >>> rows = pl.DataFrame({"method": ["a", "b", "a", "b"], "seed": [0, 0, 1, 1], "f1": [0.9, 0.8, 0.7, 0.7]})
+        >>> [round(d, 6) for d in differences(rows, "a", "b", "f1")]
+        [0.1, 0.0]
+    """
+    first, second = (rows.filter(pl.col("method") == name).select("seed", column) for name in (a, b))
+    both = first.join(second, on="seed", suffix="_other").sort("seed").drop_nulls()
+    if both.is_empty() and first["seed"].is_in(second["seed"].to_list()).any():
+        return []  # they share seeds, but there is nothing to compare
+    if both.is_empty():
+        raise ValueError(f"{a} and {b} share no seed")
+    return (both[column].fill_nan(0.0) - both[f"{column}_other"].fill_nan(0.0)).to_list()
+
+
+def paired(rows: pl.DataFrame, a: str, b: str, column: str, comparisons: int = 1) -> Interval:
+    """Return the mean difference between two methods over the seeds they share, with its 95 % interval.
+
+    Scores lie between 0 and 1, so a difference beyond 1 is cut off. Where nothing can be compared, nothing is known.
+
+    Examples:
+        >>> rows = pl.DataFrame({"method": ["a", "b", "a", "b"], "seed": [0, 0, 1, 1], "f1": [0.9, 0.8, 0.7, 0.6]})
+        >>> round(paired(rows, "a", "b", "f1").value, 6)
+        0.1
+    """
+    values = differences(rows, a, b, column)
+    if not values:
+        return Interval(0.0, -1.0, 1.0)
+    found = mean(values, comparisons)
+    return Interval(found.value, max(-1.0, found.low), min(1.0, found.high))
+
+
+def training_claims(study: str, rows: pl.DataFrame) -> list[Verdict]:
+    """Return what the paper claims of final F1 and of stability, from final runs on shared schedules.
+
+    Args:
+        study: ``"mnist"`` or ``"cifar10"``.
+        rows: What `final_rows` returned.
+
+    Examples:
+        >>> same = {"f1": 0.9, "f1_slow": 0.9, "restless": 0.1}
+        >>> rows = pl.DataFrame([{"method": m, "seed": s, **same} for m in (*PAPERS, "catch-up") for s in (0, 1)])
+        >>> {row.verdict for row in training_claims("mnist", rows)}
+        {'undecided'}
+    """
+    seeds = rows["seed"].n_unique()
+
+    def more(a: str, b: str, claim: str, column: str = "f1", unit: str = "test F1", ours: bool = False) -> Verdict:
+        return Verdict(study, claim, paired(rows, a, b, column), unit, seeds, ours)
+
+    def calmer(a: str, b: str) -> Verdict:
+        found, pairs = paired(rows, b, a, "restless"), len(differences(rows, b, a, "restless"))
+        unit = "deviation of accuracy, where neither collapsed"
+        return Verdict(study, f"{a} has a steadier accuracy than {b}", found, unit, pairs)
+
+    ordered = {"ordered-momentum": "momentum", "ordered-mu2": "mu2"}
+    table = [more(a, b, f"{a} reaches a higher F1 than {b}") for a, b in ordered.items()]
+    table += [more(a, b, f"{a} reaches a higher F1 than {b}") for a in ordered for b in BASELINES]
+    others = [name for name in PAPERS if name != "ordered-mu2"]
+    rival = min(others, key=lambda name: paired(rows, "ordered-mu2", name, "f1").value)
+    claim = f"ordered-mu2 is the strongest (against {rival}, the hardest of {len(others)}; interval widened for that)"
+    found = paired(rows, "ordered-mu2", rival, "f1", comparisons=len(others))
+    table.append(Verdict(study, claim, found, "test F1", seeds))
+    table += [calmer(a, b) for a, b in ordered.items()]
+    table += [calmer(a, b) for a in ordered for b in BASELINES]
+    table += [
+        more("mu2", "momentum", "mu2 performs well without ordering (against momentum)"),
+        *(calmer("mu2", b) for b in ("momentum", *BASELINES)),
+    ]
+    for b in ("momentum", "ordered-momentum", "ordered-mu2"):
+        table.append(more("catch-up", b, f"catch-up reaches a higher F1 than {b}", ours=True))
+    slow = "F1 of slow classes"
+    table.append(more("catch-up", "ordered-momentum", "catch-up is better on slow classes", "f1_slow", slow, ours=True))
+    return table
+
+
+def shares_near_best(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return, for each method and seed, the share of learning rates whose F1 is within 5 % of the best one's.
+
+    What has collapsed is near nothing, also where everything has.
+
+    Examples:
+        >>> rows = pl.DataFrame({"method": ["a"] * 3, "seed": [0] * 3, "lr": [1, 2, 3], "f1": [0.9, 0.88, 0.5]})
+        >>> round(shares_near_best(rows)["share"][0], 2)
+        0.67
+    """
+    f1 = pl.col("f1").fill_nan(0.0)
+    near = (f1 >= (1 - NEAR) * f1.max().over("method", "seed")) & (f1 >= COLLAPSED)
+    return rows.group_by("method", "seed").agg(near.mean().alias("share")).sort("method", "seed")
+
+
+def sensitivity_claims(rows: pl.DataFrame) -> list[Verdict]:
+    """Return what the paper claims of learning rates, from runs over a grid of them.
+
+    Examples:
+        >>> rates = ((0.01, 0.9), (0.1, 0.02))
+        >>> rows = [{"method": m, "seed": 0, "lr": lr, "f1": f1} for m in (*PAPERS, "catch-up") for lr, f1 in rates]
+        >>> {row.difference.value for row in sensitivity_claims(pl.DataFrame(rows))}
+        {0.0}
+    """
+    shares = shares_near_best(rows)
+    seeds, unit = shares["seed"].n_unique(), "share of learning rates within 5 % of the best"
+    pairs = [("ordered-momentum", "momentum"), ("ordered-mu2", "mu2")]
+    pairs += [(a, b) for a in ("ordered-momentum", "ordered-mu2") for b in BASELINES]
+    ours = [("catch-up", "momentum"), ("catch-up", "ordered-momentum")]
+
+    def more(a: str, b: str) -> Verdict:
+        claim = f"{a} stands more learning rates than {b}" + (" (gamma 0.1)" if "mu2" in a else "")
+        return Verdict("lr-sensitivity", claim, paired(shares, a, b, "share"), unit, seeds, ours=(a, b) in ours)
+
+    return [more(a, b) for a, b in pairs + ours]
+
+
+def delay_claims(rows: pl.DataFrame, slow: Sequence[int]) -> list[Verdict]:
+    """Return what the paper claims of its delay model, from `class_delays`.
+
+    Args:
+        rows: What `class_delays` returned.
+        slow: The slow classes.
+
+    Examples:
+        >>> rows = [(True, seed, label, 100, 20.0 if label == 9 else 4.0) for seed in range(5) for label in range(10)]
+        >>> table = pl.DataFrame(rows, schema=["dependent", "seed", "label", "appearances", "delay"], orient="row")
+        >>> [row.verdict for row in delay_claims(table, [9])]
+        ['held', 'held', 'held']
+    """
+    dependent = rows.filter("dependent").with_columns(pl.col("label").is_in(list(slow)).alias("slow"))
+    parts = dependent.partition_by("seed", maintain_order=True)
+    fast_delay = np.array([part.filter(~pl.col("slow"))["delay"].to_numpy().mean() for part in parts])
+    slow_delay = np.array([part.filter("slow")["delay"].to_numpy().mean() for part in parts])
+    off = [
+        mean(dependent.filter(pl.col("label") == label).sort("seed")["delay"].to_numpy() / fast_delay - 1.0)
+        for label in dependent.filter(~pl.col("slow"))["label"].unique()
+    ]
+    kept = [
+        part.filter("slow")["appearances"].to_numpy().sum() / part["appearances"].to_numpy().sum() - len(slow) / 10
+        for part in parts
+    ]
+    claims = [
+        ("slow classes are later than fast ones", mean(slow_delay - fast_delay), "updates"),
+        (
+            "delays are uniform over the fast classes (within a tenth)",
+            _room(SAME_DELAY, max(off, key=lambda found: abs(found.value))),
+            "of the mean delay, to a tenth",
+        ),
+        (
+            "the label distribution is preserved on MNIST (within a percentage point)",
+            _room(SAME_SHARE, mean(kept)),
+            "share, to 0.01",
+        ),
+    ]
+    return [Verdict("delay-model", claim, found, unit, len(parts)) for claim, found, unit in claims]
+
+
+def share_claim(data: str, wanted: float, shares: Sequence[float]) -> Verdict:
+    """Return whether the schedules of a dataset preserve the share of slow labels.
+
+    Examples:
+        >>> share_claim("CIFAR-10", 0.5, [0.58, 0.57]).verdict
+        'not held'
+    """
+    claim = f"the label distribution is preserved on {data} (within a percentage point)"
+    found = mean([share - wanted for share in shares])
+    return Verdict("delay-model", claim, _room(SAME_SHARE, found), "share, to 0.01", len(shares))
+
+
+def _room(allowed: float, found: Interval) -> Interval:
+    """How much a deviation, whatever its sign, leaves of what is allowed."""
+    left = allowed - abs(found.value)
+    return Interval(left, left - found.half, left + found.half)

@@ -1,0 +1,114 @@
+"""What a schedule does to each class: how often it appears, how late, and with how much say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from ..experiments.spec import RunSpec, Sweep
+from ..problems.images import Images
+from ..theory.influence import influence
+from ..trace import Trace
+
+__all__ = ["appearances", "class_delays", "class_influence", "mean_influence", "slow_shares"]
+
+
+def appearances(problem: Images, trace: Trace) -> NDArray[np.int64]:
+    """Return how many images of each class every arrival brought: one row an arrival.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> trace = lc.delays.DataDependent(workers=3, slow_share=0.1).trace(steps=50, seed=0)
+        >>> counts = appearances(lc.problems.digits(), trace)
+        >>> counts.shape, set(counts.sum(1).tolist())
+        ((50, 10), {16})
+    """
+    samples = trace.columns["sample"][trace.rows].tolist()
+    counts = np.zeros((len(trace), problem.classes), dtype=np.int64)
+    for row, (sample, group) in enumerate(zip(samples, trace.group.tolist(), strict=True)):
+        counts[row] = np.bincount(problem.labels(sample, group).numpy(), minlength=problem.classes)
+    return counts
+
+
+def _schedule(sweep: Sweep, seed: int, **delay_options: Any) -> Trace:
+    options = {**sweep.delay_options, **delay_options}
+    return RunSpec(sweep.problem, "", sweep.delays, sweep.steps, seed, delay_options=options).make_trace()
+
+
+def class_delays(sweep: Sweep, problem: Images, seeds: Sequence[int]) -> pl.DataFrame:
+    """Return how often each class appears and how late it is, with and without delays that depend on the data.
+
+    One row a seed, class and kind of delay: ``dependent``, ``seed``, ``label``, ``appearances``, ``delay`` (mean).
+
+    Examples:
+        >>> import latecomer as lc
+        >>> from dataclasses import replace
+        >>> from latecomer.paper import preset
+        >>> sweep = replace(preset("delay-model", "quick"), steps=200)
+        >>> table = class_delays(sweep, lc.problems.digits(), seeds=(0,))
+        >>> table.height, table["appearances"].sum()
+        (20, 6400)
+    """
+    rows = []
+    for dependent in (True, False):
+        for seed in seeds:
+            trace = _schedule(sweep, seed, dependent=dependent)
+            counts = appearances(problem, trace)
+            total = counts.sum(0)
+            late = (counts * trace.delay[:, None]).sum(0) / np.maximum(total, 1)
+            for label in range(problem.classes):
+                rows.append((dependent, seed, label, int(total[label]), float(late[label])))
+    return pl.DataFrame(rows, schema=["dependent", "seed", "label", "appearances", "delay"], orient="row")
+
+
+def slow_shares(sweep: Sweep, seeds: Sequence[int]) -> list[float]:
+    """Return which share of the arrivals was slow, schedule by schedule.
+
+    Examples:
+        >>> from latecomer.paper import preset
+        >>> 0.4 < slow_shares(preset("cifar10", "quick"), [0])[0] < 0.9
+        True
+    """
+    return [float(_schedule(sweep, seed).group.mean()) for seed in seeds]
+
+
+def class_influence(
+    sweep: Sweep, problem: Images, chosen: Mapping[str, Mapping[str, Any]], seeds: Sequence[int]
+) -> pl.DataFrame:
+    """Return the mean influence of an image of each class by method, at each method's options.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> from dataclasses import replace
+        >>> from latecomer.paper import preset
+        >>> sweep = replace(preset("delay-model", "quick"), steps=400)
+        >>> table = class_influence(sweep, lc.problems.digits(), {"ordered-momentum": {"beta": 0.1}}, seeds=(0,))
+        >>> nines, ones = (table.filter(pl.col("label") == c)["influence"][0] for c in (9, 1))
+        >>> nines < 0.5 * ones
+        True
+    """
+    rows = []
+    for seed in seeds:
+        trace = _schedule(sweep, seed)
+        counts = appearances(problem, trace)
+        for method, options in chosen.items():
+            weight = influence(trace, method, options)
+            say = (counts * weight[:, None]).sum(0) / np.maximum(counts.sum(0), 1)
+            rows += [(method, seed, label, float(value)) for label, value in enumerate(say)]
+    return pl.DataFrame(rows, schema=["method", "seed", "label", "influence"], orient="row")
+
+
+def mean_influence(sweep: Sweep, method: str, options: Mapping[str, Any], seed: int) -> float:
+    """Return the mean influence of an arrival: what ordering makes of the learning rate.
+
+    Examples:
+        >>> from latecomer.paper import preset
+        >>> sweep = preset("mnist", "quick")
+        >>> 0.4 < mean_influence(sweep, "ordered-momentum", {"beta": 0.1}, seed=0) < 0.8
+        True
+    """
+    return float(influence(_schedule(sweep, seed), method, options).mean())

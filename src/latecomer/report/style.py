@@ -1,0 +1,58 @@
+"""How every figure looks: colours, one line style per method, plain axes, and SVG text that is the same every time."""
+
+from __future__ import annotations
+
+import io
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+__all__ = ["FAST", "GREY", "INK", "SLOW", "STYLES", "blank", "svg", "tidy"]
+
+FAST, SLOW, INK, GREY = "#2f6f8f", "#c1502e", "#222222", "#8a8a8a"
+# Distinct in hue and in dash, so that curves on top of each other can be told apart, also in print.
+STYLES: dict[str, tuple[str, str]] = {
+    "async-sgd": ("#7f7f7f", "-"),
+    "delay-adaptive": ("#bcbd22", "--"),
+    "delay-filtered": ("#8c564b", ":"),
+    "momentum": ("#1f77b4", "-"),
+    "mu2": ("#17becf", "--"),
+    "ordered-momentum": ("#d62728", "-"),
+    "catch-up": ("#2ca02c", "-"),
+    "ordered-mu2": ("#ff7f0e", "--"),
+    "catch-up-adamw": ("#e377c2", "-"),
+    "clipped-catch-up": ("#e377c2", ":"),
+    "even-catch-up": ("#7b52ab", "-"),
+    "even-momentum": ("#7b52ab", "--"),
+}
+
+
+def svg(figure: Figure) -> str:
+    """Return a figure as SVG text, the same every time.
+
+    Examples:
+        >>> svg(Figure(figsize=(1, 1))).lstrip().startswith("<svg")
+        True
+    """
+    buffer = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": "latecomer", "svg.fonttype": "path"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def blank(width: float, height: float, title: str) -> tuple[Figure, Axes]:
+    """Return a figure with one pair of axes in the house style."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots()
+    tidy(axes, title)
+    return figure, axes
+
+
+def tidy(axes: Axes, title: str) -> None:
+    """Put axes into the house style."""
+    axes.set_title(title, fontsize=11, loc="left", color=INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    axes.set_axisbelow(True)

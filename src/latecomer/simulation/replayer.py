@@ -1,0 +1,100 @@
+"""Take a server through a schedule: what happened between one arrival and the next, as the trace has it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from ..policy import Ticket
+from ..server import Server
+from ..trace import STATUSES, Trace
+
+__all__ = ["Replayer"]
+
+
+class Replayer:
+    """Issues, loses and calls off tickets, and seats workers, as a trace says; receiving is the caller's.
+
+    A trace tells in which gap between two arrivals things happened, and in which order tickets went out, but not the
+    order of a loss and a ticket to somebody else in the same gap. Nothing in a run depends on it: a ticket that ends in
+    a gap is taken back when its worker or its number is needed, else at the end of the gap.
+
+    Args:
+        server: A server, fresh or in the middle of this trace.
+        trace: The schedule.
+
+    Examples:
+        >>> import torch, latecomer as lc
+        >>> trace = lc.delays.Constant(workers=2).trace(steps=3, seed=0)
+        >>> server = lc.Server(lc.optim.AsyncSGD([torch.nn.Parameter(torch.ones(1))], lr=0.1), workers=2)
+        >>> replay = Replayer(server, trace)
+        >>> [server.receive(replay.next(), torch.ones(1)).delay for _ in range(3)]
+        [0, 1, 1]
+    """
+
+    def __init__(self, server: Server, trace: Trace) -> None:
+        self.server, self.trace = server, trace
+        self._columns = trace.columns
+        self._filled = -1  # the last gap that is done
+        self._joined = Counter(at for at, _ in trace.header.joined)
+        self._left: dict[int, list[int]] = {}
+        for at, worker in trace.header.left:
+            self._left.setdefault(at, []).append(worker)
+        self._row = int(np.searchsorted(trace.columns["seen"], server.arrivals))  # the next to go out
+        issued = trace.columns["ticket"][: self._row]
+        self._rows = {t.number: int(np.flatnonzero(issued == t.number)[-1]) for t in server.in_flight}
+        ended = trace.columns["ended"]
+        ending = np.flatnonzero(ended >= 0)
+        self._ending = ending[np.argsort(ended[ending], kind="stable")]
+        self._end = int(np.searchsorted(ended[self._ending], server.arrivals))  # the next to end
+
+    def next(self) -> Ticket:
+        """Do what happened before the next arrival, and return the ticket that arrives."""
+        self.fill_gap()
+        ticket = self.server.find(int(self._columns["ticket"][self.trace.rows[self.server.arrivals]]))
+        if ticket is None:
+            raise ValueError(f"The trace does not fit its policy: arrival {self.server.arrivals + 1} was called off")
+        self._rows.pop(ticket.number, None)
+        return ticket
+
+    def fill_gap(self) -> None:
+        """Do what happened between the last arrival and the next one."""
+        now = self.server.arrivals
+        if self._filled == now:  # the arrival did not come off
+            return
+        self._filled = now
+        for _ in range(self._joined[now]):
+            self.server.join()
+        seen = self._columns["seen"]
+        while self._row < len(seen) and seen[self._row] == now:
+            self._issue(self._row)
+            self._row += 1
+        while self._end < len(self._ending) and self._columns["ended"][self._ending[self._end]] == now:
+            self._take_back(int(self._ending[self._end]))
+            self._end += 1
+        for worker in self._left.get(now, ()):
+            self.server.leave(worker)
+
+    def _issue(self, row: int) -> None:
+        c = self._columns
+        worker, number = int(c["worker"][row]), int(c["ticket"][row])
+        for other in (self.server.holds(worker), self.server.find(number)):
+            if other is not None:
+                self._take_back(self._rows[other.number])
+        ticket = self.server.issue(worker, at=float(c["start"][row]))
+        expected = (number, int(c["version"][row]), int(c["sample"][row]))
+        if (ticket.number, ticket.version, ticket.sample) != expected:
+            raise ValueError(
+                f"The trace does not fit its policy: ticket {number} should start from version {expected[1]} with "
+                f"sample {expected[2]}, the server issued {ticket}"
+            )
+        self._rows[number] = row
+
+    def _take_back(self, row: int) -> None:
+        """End the ticket of this row, unless that has happened already."""
+        number = int(self._columns["ticket"][row])
+        ticket = self.server.find(number)
+        if ticket is not None and self._rows[number] == row:
+            lost = self._columns["status"][row] == STATUSES.index("lost")
+            (self.server.lose if lost else self.server.cancel)(ticket)

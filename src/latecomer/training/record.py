@@ -1,0 +1,61 @@
+"""The record of a run: its trace, and beside it where it ended and with which method."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from .._util.files import atomic
+from ..trace import Trace
+
+__all__ = ["digest", "read_record", "write_record"]
+
+
+def digest(x: Tensor) -> str:
+    """Return the SHA-256 of a tensor's bytes."""
+    return hashlib.sha256(x.detach().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
+
+
+def write_record(trace: Trace, path: Path, x: Tensor, about: Mapping[str, Any]) -> Path:
+    """Write a trace and, beside it, where the run ended and with which method.
+
+    Examples:
+        >>> import latecomer as lc, tempfile
+        >>> trace = lc.delays.Constant(workers=2).trace(steps=3, seed=0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = write_record(trace, Path(folder) / "run.parquet", torch.ones(2), {"method": "momentum"})
+        ...     x, about = read_record(path)
+        >>> x, about["method"]
+        (tensor([1., 1.]), 'momentum')
+    """
+    trace.save(path)
+    metadata = {"latecomer": json.dumps(dict(about), default=repr)}
+    with atomic(path.with_suffix(".safetensors")) as temporary:
+        temporary.write_bytes(save({"x": x.detach().clone()}, metadata))
+    return path
+
+
+def read_record(path: Path) -> tuple[Tensor | None, dict[str, Any]]:
+    """Read what stands beside a trace; None and nothing if there is no such file.
+
+    Examples:
+        >>> read_record(Path("nowhere.parquet"))
+        (None, {})
+    """
+    beside = path.with_suffix(".safetensors")
+    if not beside.exists():
+        return None, {}
+    try:
+        with safe_open(beside, "pt") as file:
+            about: dict[str, Any] = json.loads(file.metadata()["latecomer"])
+            return file.get_tensor("x"), about
+    except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
+        raise ValueError(f"{beside} is damaged: {error}") from error

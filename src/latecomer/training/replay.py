@@ -1,0 +1,146 @@
+"""Do a recorded run again in one process: the same bits, or another method on exactly the same schedule."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .._util.naming import stable_name
+from ..core.flat import FlatModule
+from ..core.gradient import one_thread
+from ..optim import known_method
+from ..policy import POLICIES, Policy, Synchronous
+from ..problems.base import Problem
+from ..simulation.simulate import Run, simulate
+from ..trace import Trace
+from .record import digest, read_record
+from .task import Task
+
+__all__ = ["Replayed", "replay"]
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a replay found.
+
+    Attributes:
+        run: The run, as `latecomer.simulate` returns it.
+        recorded: Name of the recorded method, or None if the file says nothing.
+        difference: The largest difference of a parameter to the recorded run's end, 0.0 for the same bits; None if
+            there is nothing to compare with, because the record has no end or another method was asked for.
+        verdict: All that in a sentence.
+
+    Examples:
+        >>> Replayed(None, "momentum", 0.0, "The same bits.").difference
+        0.0
+    """
+
+    run: Run
+    recorded: str | None
+    difference: float | None
+    verdict: str
+
+
+def replay(
+    record: str | os.PathLike[str],
+    problem: Problem,
+    *,
+    method: str | None = None,
+    evaluate_every: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    scheduler: Callable[[Any], Any] | None = None,
+    **options: Any,
+) -> Replayed:
+    """Replay a recorded run, with its own method or another one on exactly the same schedule.
+
+    Args:
+        record: The trace that ``fit(record=...)`` wrote.
+        problem: The task or problem of the run.
+        method: Another method than the recorded one; hyper-parameters of the same name are taken over.
+        evaluate_every: Arrivals between evaluations; by default only the start and the end are evaluated.
+        progress: Called with the arrivals so far and their total.
+        scheduler: The learning-rate scheduler that was given to `fit`; a task's own needs no mention.
+        **options: Hyper-parameters that differ from the recorded ones.
+
+    Examples:
+        >>> import latecomer as lc, tempfile
+        >>> problem = lc.problems.quadratic()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     run = lc.fit(problem, lr=0.1, workers=3, engine="inline", steps=40, record=f"{folder}/run.parquet")
+        ...     again = replay(run.record, problem)
+        ...     other = replay(run.record, problem, method="catch-up")
+        >>> again.verdict
+        'even-catch-up lands on the same parameters, bit for bit.'
+        >>> other.difference is None, other.run.method
+        (True, 'catch-up')
+    """
+    path = Path(record)
+    trace = Trace.load(path)
+    x, about = read_record(path)
+    recorded = about.get("method")
+    name = method or recorded
+    if name is None:
+        raise ValueError(f"There is no {path.with_suffix('.safetensors').name} beside {path}: say which method to use")
+    same = name == recorded and not options
+    seed = int(about.get("seed", trace.header.seed))
+    given = dict(about.get("options", {}))
+    if name != recorded:
+        given = {key: value for key, value in given.items() if key in known_method(name).arguments}
+    given |= options
+    if isinstance(problem, Task):
+        problem.seed, scheduler = trace.header.seed, scheduler or problem.scheduler
+    if trace.header.groups != ("all",) and len(trace.header.groups) != problem.groups:
+        raise ValueError(
+            f"{path.name} is the record of another task: it has {len(trace.header.groups)} groups, this one "
+            f"{problem.groups}"
+        )
+    start = digest(FlatModule(problem.model(seed)).x)
+    other_start = "start" in about and start != about["start"]
+    with one_thread():
+        run = simulate(
+            problem,
+            name,
+            trace,
+            seed=seed,
+            policy=_policy(trace),
+            evaluate_every=evaluate_every or len(trace),
+            progress=progress,
+            schedule=scheduler,
+            bf16=bool(about.get("bf16", False)),
+            **given,
+        )
+    if x is None or not same:
+        return Replayed(run, recorded, None, f"{name} on the schedule of {path.name}.")
+    model = problem.model(seed)
+    model.load_state_dict(dict(run.state))
+    found = FlatModule(model).x.detach()
+    if found.shape != x.shape:
+        raise ValueError(f"The recorded model has {x.numel()} parameters, this one {found.numel()}: it is another task")
+    if torch.equal(found, x):
+        return Replayed(run, recorded, 0.0, f"{name} lands on the same parameters, bit for bit.")
+    difference = float((found.double() - x.double()).abs().max())
+    why = "it starts from other parameters" if other_start else _why(about, problem, scheduler)
+    words = f"{name} lands {difference:.3g} away from the recorded parameters (largest difference); {why}."
+    return Replayed(run, recorded, difference, words)
+
+
+def _why(about: dict[str, Any], problem: Problem, scheduler: Any) -> str:
+    if about.get("scheduler") != stable_name(scheduler):
+        return f"it was recorded with scheduler {about.get('scheduler')}, and replayed with {stable_name(scheduler)}"
+    if about.get("problem") != repr(problem):
+        return f"the recorded task was {about.get('problem')}, this is {problem!r}"
+    if about.get("torch") != torch.__version__:
+        return f"it was recorded with torch {about.get('torch')}, this is {torch.__version__}"
+    return "another machine, or a task that is not the recorded one or draws numbers of its own"
+
+
+def _policy(trace: Trace) -> Policy:
+    name = trace.header.policy
+    if name not in POLICIES:
+        raise ValueError(f"The trace was made with policy {name!r}: call latecomer.simulate with that policy")
+    return Synchronous(trace.header.workers) if name == "synchronous" else POLICIES[name]()

@@ -1,0 +1,217 @@
+"""Tables of the research as Markdown: what `docs/research.md` links to, so that no figure there is typed by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from latecomer.report.markdown import Part
+from latecomer.research import CANDIDATES, METRICS, PROBLEMS, RECOMMENDED
+
+from .figures import NAMES
+
+__all__ = ["hard_parts", "number", "pareto_parts", "real_parts", "share"]
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """Return a number for a table: nothing where there is none, a word where a run diverged.
+
+    Examples:
+        >>> number(0.123), number(0.0123), number(float("inf")), number(None)
+        ('0.12', '0.012', 'diverged', '')
+    """
+    if value is None or math.isnan(value):
+        return ""
+    if math.isinf(value):
+        return "diverged"
+    return f"{value:.{digits}f}" if 0.1 <= abs(value) < 1e4 or value == 0 else f"{value:.{digits}g}"
+
+
+def share(row: Mapping[str, Any], usual: int, end: str = "") -> str:
+    """Return the share in a row with its interval, and with the number of seeds it is of if that is not the usual one.
+
+    Args:
+        row: Of a table of the research.
+        usual: Number of seeds that goes without saying.
+        end: How the names of its columns end, behind ``stable``, ``low``, ``high`` and ``seeds``.
+
+    Examples:
+        >>> share({"stable": 0.5, "low": 0.4, "high": 0.6, "seeds": 5}, usual=5)
+        '0.50 (0.40 to 0.60)'
+        >>> share({"stable_kin": 0.5, "seeds_kin": 1}, usual=5, end="_kin")
+        '0.50, 1 seed'
+    """
+    value, low, high, seeds = (row.get(f"{name}{end}") for name in ("stable", "low", "high", "seeds"))
+    if value is None or seeds is None:
+        return ""
+    interval = "" if low is None or high is None else f" ({low:.2f} to {high:.2f})"
+    return f"{value:.2f}{interval}{'' if seeds == usual else ', ' + _seeds(seeds)}"
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seed{'' if count == 1 else 's'}"
+
+
+def _interval(usual: int) -> str:
+    return f"with its 95 % interval over {_seeds(usual)}" if usual > 1 else "on one seed"
+
+
+def _usual(table: pl.DataFrame) -> int:
+    """Return how many seeds most shares of a table are of: cells say it where it is another number."""
+    counts = [value for name in table.columns if name.startswith("seeds") for value in table[name].drop_nulls()]
+    return int(max(counts, key=counts.count, default=1))
+
+
+def pareto_parts(table: pl.DataFrame) -> list[Part]:
+    """Return the tables of what `studies.stable_and_fair.board` returned: in short, stability, lead, ends, fairness.
+
+    Examples:
+        >>> row = {"candidate": ["momentum"], "stable_text": [0.5], "seeds_text": [1], "say_far": [1.0]}
+        >>> pareto_parts(pl.DataFrame(row))[1].lines()[-1]
+        '| momentum | 0.50 |'
+    """
+    known = {row["candidate"]: row for row in table.iter_rows(named=True)}
+    few = [known[name] for name in CANDIDATES if name in known]
+    problems = [name for name in METRICS if f"stable_{name}" in table.columns]
+    fair = ["say, far", *(f"excess, {name}" for name in PROBLEMS), "theorem"]
+    usual = _usual(table.select(f"seeds_{name}" for name in problems))
+
+    def part(title: str, words: str, cell: Callable[[Mapping[str, Any], str], str]) -> Part:
+        rows = [[row["candidate"], *(cell(row, name) for name in problems)] for row in few]
+        return Part(["candidate", *(NAMES[name] for name in problems)], rows, title, words)
+
+    return [
+        _short(few, problems),
+        part(
+            "Stability",
+            f"Share of the learning rates that end within 5 % of the best, {_interval(usual)}.",
+            lambda row, name: share(row, usual, f"_{name}"),
+        ),
+        part(
+            "Stability within its kind",
+            "The same, compared with the best of the same kind alone: momentum, or AdamW.",
+            lambda row, name: share(row, usual, f"_kin_{name}"),
+        ),
+        part(
+            "Lead",
+            f"By how much the share of {RECOMMENDED} is above that of others of its kind, within the kind, paired by "
+            "seed, with its 95 % interval; the intervals are not widened for being many.",
+            _lead,
+        ),
+        part(
+            "At their best learning rate",
+            "Mean F1 / F1 of slow classes; on text the loss / the loss on the longest windows, less is better.",
+            _best,
+        ),
+        Part(
+            ["candidate", *fair, "seeds"],
+            [[row["candidate"], *_fair(row), number(row.get("seeds_far"), 0)] for row in few],
+            "Fairness",
+            "Influence of slow over fast samples; excess losses; counter-example, measured over the bound.",
+        ),
+    ]
+
+
+def _short(rows: Sequence[Mapping[str, Any]], problems: Sequence[str]) -> Part:
+    """Return the plane in one table; shares within a kind are there where they are others by a tenth and more."""
+    columns: dict[str, str] = {}
+    for name in problems:
+        both = [(row.get(f"stable_{name}"), row.get(f"stable_kin_{name}")) for row in rows]
+        columns[NAMES[name]] = f"stable_{name}"
+        if any(near is not None and kin is not None and abs(near - kin) >= 0.1 for near, kin in both):
+            columns[f"{NAMES[name]}, of its kind"] = f"stable_kin_{name}"
+    fair = {"say, far": "say_far", "excess, far": "excess_far", "theorem": "theorem"}
+    cells = [
+        [
+            row["candidate"],
+            *("" if row.get(key) is None else f"{row[key]:.2f}" for key in columns.values()),
+            *(number(row.get(key)) for key in fair.values()),
+        ]
+        for row in rows
+    ]
+    words = "Share of the learning rates that end within 5 % of the best, and three measures of fairness."
+    return Part(["candidate", *columns, *fair], cells, "In short", words)
+
+
+def _lead(row: Mapping[str, Any], problem: str) -> str:
+    value, low, high = (row.get(f"{name}_{problem}") for name in ("lead", "lead_low", "lead_high"))
+    return "" if value is None else f"{value:+.2f} ({low:+.2f} to {high:+.2f})"
+
+
+def _best(row: Mapping[str, Any], problem: str) -> str:
+    best, slow, lr = (row.get(f"{name}_{problem}") for name in ("best", "slow", "lr"))
+    return "" if best is None else f"{number(best)} / {number(slow)} at {lr:.3g}"
+
+
+def _fair(row: Mapping[str, Any]) -> list[str]:
+    excess = (row.get(f"excess_{name}") for name in PROBLEMS)
+    return [number(row.get("say_far")), *(number(value) for value in excess), number(row.get("theorem"))]
+
+
+def hard_parts(table: pl.DataFrame) -> list[Part]:
+    """Return the tables of what `latecomer.research.hard_table` returned, a setting a row and a candidate a column.
+
+    Examples:
+        >>> row = {"setting": "M = 3", "candidate": "momentum", "stable": 0.5, "low": None, "high": None, "seeds": 1}
+        >>> row |= {"stable_kin": 1.0, "seeds_kin": 1, "best": 0.9, "slow": 0.8, "worst": 0.7}
+        >>> row |= {"excess": 0.0123, "say": 1.0}
+        >>> [part.lines()[-1] for part in hard_parts(pl.DataFrame([row]))]
+        ['| M = 3 | 0.50 |', '| M = 3 | 1.00 |', '| M = 3 | 0.90 / 0.80 / 0.70 |', '| M = 3 | 0.012 (1.00) |']
+    """
+    who = [name for name in CANDIDATES if name in set(table["candidate"])]
+    cells = {(row["setting"], row["candidate"]): row for row in table.iter_rows(named=True)}
+    usual = _usual(table)
+
+    def part(title: str, words: str, cell: Callable[[Mapping[str, Any]], str]) -> Part:
+        rows = [
+            [setting, *(cell(cells[setting, name]) if (setting, name) in cells else "" for name in who)]
+            for setting in dict.fromkeys(table["setting"])
+        ]
+        return Part(["setting", *who], [row for row in rows if any(row[1:])], title, words)
+
+    return [
+        part(
+            "Stability",
+            f"Share of the learning rates that end within 5 % of the best in this setting, {_interval(usual)}.",
+            lambda row: share(row, usual),
+        ),
+        part(
+            "Stability within its kind",
+            "The same, compared with the best of the same kind alone: momentum, or AdamW.",
+            lambda row: share(row, usual, "_kin"),
+        ),
+        part(
+            "At their best learning rate",
+            "Mean F1 / F1 of the slow class / F1 of the worst seed; on text losses, where less is better.",
+            lambda row: " / ".join(number(row[name]) for name in ("best", "slow", "worst")),
+        ),
+        part(
+            "Fairness",
+            "Excess loss on the quadratic with its centres 10 apart, and in brackets the influence of slow over fast.",
+            lambda row: "" if row["excess"] is None else f"{number(row['excess'])} ({number(row['say']) or 'none'})",
+        ),
+    ]
+
+
+def real_parts(table: pl.DataFrame) -> list[Part]:
+    """Return the table of what `studies.stable_and_fair.real` returned.
+
+    Examples:
+        >>> row = {"candidate": "momentum", "lr": 0.03, "f1": 0.9, "f1_slow": 0.8, "slow": 10.4, "fast": 1.2}
+        >>> real_parts(pl.DataFrame([row]))[0].lines()[-1]
+        '| momentum | 0.90 / 0.80 | 10.4 / 1.2 |'
+    """
+    rates: Sequence[float] = sorted(set(table["lr"]))
+    cells = {(row["candidate"], row["lr"]): row for row in table.iter_rows(named=True)}
+    rows = []
+    for name in dict.fromkeys(table["candidate"]):
+        own = [cells[name, lr] for lr in rates if (name, lr) in cells]
+        ends = {row["lr"]: f"{number(row['f1'])} / {number(row['f1_slow'])}" for row in own}
+        late = [[row[group] for row in own if row[group] is not None] for group in ("slow", "fast")]
+        delays = " / ".join(number(sum(values) / len(values), 1) if values else "none" for values in late)
+        rows.append([name, *(ends.get(lr, "") for lr in rates), delays])
+    words = "F1 / F1 of the slow class at the end; mean delay of slow / of fast batches. One run each."
+    return [Part(["candidate", *(f"lr {lr:g}" for lr in rates), "delays"], rows, words=words)]

@@ -1,0 +1,294 @@
+"""Traces keep their rules, survive a file, and meet bad files with a sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import latecomer as lc
+from delay_models import MODELS
+from latecomer.trace import TraceError
+
+
+def good(steps: int = 30) -> lc.Trace:
+    return lc.delays.SampleCost(workers=3, cost=(1.0, 4.0), slow_share=0.3).trace(steps=steps, seed=1)
+
+
+def changed(trace: lc.Trace, header: dict[str, Any] | None = None, **cells: tuple[int, Any]) -> lc.Trace:
+    """The same trace with some cells replaced: column=(row, value)."""
+    columns = {name: column.copy() for name, column in trace.columns.items()}
+    for name, (row, value) in cells.items():
+        columns[name][row] = value
+    return lc.Trace(dataclasses.replace(trace.header, **(header or {})), columns)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_save_and_load_give_the_same_trace(name: str, tmp_path: Path) -> None:
+    trace = MODELS[name]().trace(steps=200, seed=3)
+    loaded = lc.Trace.load(trace.save(tmp_path / "a.parquet"))
+    assert loaded == trace
+    assert loaded.digest == trace.digest
+    assert loaded.header == trace.header
+    assert [p.name for p in tmp_path.iterdir()] == ["a.parquet"]
+
+
+def test_other_tools_read_the_file(tmp_path: Path) -> None:
+    import polars as pl
+
+    trace = good()
+    frame = pl.read_parquet(trace.save(tmp_path / "a.parquet"))
+    assert frame.columns[:5] == ["ticket", "worker", "seen", "version", "arrival"]
+    assert frame["arrival"].null_count() == 2  # what is in flight at the end
+    assert set(frame["status"].to_list()) == {"applied", None}
+
+
+BREAKS = [
+    ({"ticket": (4, 9)}, 4, "tickets count"),
+    ({"worker": (4, 3)}, 4, "workers are 0 to 2"),
+    ({"worker": (4, -1)}, 4, "workers are 0 to 2"),
+    ({"group": (4, 2)}, 4, "groups are 0 to 1"),
+    ({"group": (4, -1)}, 4, "who arrived has a group"),
+    ({"status": (4, 6)}, 4, "a status is one of"),
+    ({"status": (4, -1)}, 4, "what arrived is applied"),
+    ({"status": (4, 4)}, 4, "what arrived is applied"),
+    ({"status": (4, 3)}, 4, "what is held or never arrived is no update"),
+    ({"arrival": (4, 0)}, 4, "what arrived is applied"),
+    ({"arrival": (4, 31)}, 4, "arrivals are 1 to 30"),
+    ({"arrival": (4, -3)}, 4, "arrivals are 1 to 30"),
+    ({"seen": (4, 0)}, 4, "tickets are issued in order"),
+    ({"status": (4, 3), "update": (4, 0)}, None, "updates count 1, 2, ... in order of arrival"),
+    ({"update": (4, 0)}, 4, "what is applied or zero is an update"),
+    ({"update": (4, 30)}, 4, "updates count 1, 2, ... in order of arrival"),
+    ({"update": (31, 31)}, 31, "what is held or never arrived is no update"),
+    ({"ended": (4, 20)}, 4, "what is lost or called off says when"),
+    ({"ended": (4, -2)}, 4, "what ends does so after it was issued"),
+    ({"ended": (31, 3)}, 31, "what ends does so after it was issued"),
+    ({"status": (31, 5)}, 31, "what is lost or called off says when"),
+    ({"status": (31, 5), "ended": (31, 30)}, 31, "in a strict trace nothing is lost or called off"),
+    ({"version": (4, 0)}, 4, "starts from the newest iterate"),
+    ({"version": (4, 9)}, 4, "starts from the newest iterate"),
+    ({"version": (4, 1)}, 4, "starts from the newest iterate"),
+    ({"start": (4, 0.0)}, 4, "tickets start in the order of their clock"),
+    ({"start": (4, np.nan)}, 4, "every ticket has a start"),
+    ({"start": (4, 1e9)}, 4, "starts before it ends"),
+    ({"end": (4, 1e9)}, None, "in the order of their clock"),
+]
+
+
+@pytest.mark.parametrize(("cells", "row", "rule"), BREAKS, ids=[b[2] + str(b[0]) for b in BREAKS])
+def test_every_rule_names_the_row_that_breaks_it(cells: dict[str, Any], row: int | None, rule: str) -> None:
+    with pytest.raises(TraceError, match=rule) as caught:
+        changed(good(), **cells)
+    if row is not None:
+        assert str(caught.value).startswith(f"Row {row} breaks the rule")
+
+
+def test_two_tickets_cannot_arrive_at_once_or_before_they_were_issued() -> None:
+    trace = good()
+    other = int(trace.columns["arrival"][5])
+    with pytest.raises(TraceError, match=r"no two tickets arrive at once|arrivals are 1 to"):
+        changed(trace, arrival=(4, other))
+    # Swap two arrivals so that a late ticket arrives before it was issued.
+    columns = {name: column.copy() for name, column in trace.columns.items()}
+    first, last = int(trace.rows[0]), int(trace.rows[-1])
+    columns["arrival"][first], columns["arrival"][last] = columns["arrival"][last], columns["arrival"][first]
+    with pytest.raises(TraceError, match="a ticket arrives after it was issued"):
+        lc.Trace(trace.header, columns)
+
+
+def test_the_strict_rule_is_only_for_runs_without_joins() -> None:
+    trace = lc.delays.Constant(workers=3).trace(steps=12, seed=0)
+    columns = {name: column.copy() for name, column in trace.columns.items()}
+    columns["worker"][[6, 7]] = columns["worker"][[7, 6]]  # two workers have taken over each other's job
+    with pytest.raises(TraceError, match=r"goes on from|one ticket at a time"):
+        lc.Trace(trace.header, columns)
+
+
+@given(data=st.data())
+def test_no_change_of_the_schedule_goes_unnoticed(data: st.DataObject) -> None:
+    """Change one cell of what makes the schedule: it is refused, or it is another schedule."""
+    trace = good()
+    name = data.draw(st.sampled_from(["worker", "seen", "version", "arrival", "group", "sample", "status"]))
+    row = data.draw(st.integers(0, len(trace.columns[name]) - 1))
+    value = data.draw(st.integers(0, 100))
+    if value == int(trace.columns[name][row]):
+        return
+    try:
+        other = changed(trace, **{name: (row, value)})
+    except (TraceError, OverflowError):
+        return
+    assert other.digest != trace.digest
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+
+def test_truncated_anywhere(tmp_path: Path) -> None:
+    whole = good().save(tmp_path / "a.parquet").read_bytes()
+    path = tmp_path / "b.parquet"
+    for size in [0, 1, 3, 4, 8, 100, *range(200, len(whole), 97), len(whole) - 8, len(whole) - 1]:
+        path.write_bytes(whole[:size])
+        with pytest.raises(TraceError) as caught:
+            lc.Trace.load(path)
+        assert str(path) in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@settings(max_examples=150)
+@given(changes=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=4))
+@example(changes=[(0.39453125, 128)])  # a column's name that is no text
+def test_hostile_bytes_give_a_sentence_or_a_trace(changes: list[tuple[float, int]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = good().save(Path(folder) / "a.parquet")
+        raw = bytearray(path.read_bytes())
+        for where, value in changes:
+            raw[int(where * len(raw))] = value
+        path.write_bytes(raw)
+        try:
+            sentence = lc.Trace.load(path).describe() and "fine"
+        except TraceError as error:
+            sentence = str(error)
+        assert sentence
+        assert "\n" not in sentence
+
+
+def rewrite(path: Path, change: Any) -> None:
+    table = pq.read_table(path)
+    pq.write_table(change(table), path)
+
+
+def with_header(**values: Any) -> Any:
+    def change(table: pa.Table) -> pa.Table:
+        header = json.loads(table.schema.metadata[b"latecomer.trace"])
+        for key, value in values.items():
+            header.pop(key) if value is ... else header.update({key: value})
+        return table.replace_schema_metadata({b"latecomer.trace": json.dumps(header).encode()})
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.replace_schema_metadata({}), "is a Parquet file but no trace"),
+        (lambda t: t.replace_schema_metadata({b"latecomer.trace": b"[]"}), "header that cannot be understood"),
+        (lambda t: t.replace_schema_metadata({b"latecomer.trace": b"[" * 100_000}), "header that cannot be understood"),
+        (
+            lambda t: t.replace_schema_metadata({b"latecomer.trace": b'"' + b"x" * (1 << 26) + b'"'}),
+            "cannot be understood",
+        ),
+        (with_header(schema=99), "trace schema 99; this version of Latecomer reads 2"),
+        (with_header(workers="many"), "an impossible workers"),
+        (with_header(workers=-1), "an impossible workers"),
+        (with_header(workers=...), "cannot be understood"),
+        (with_header(surprise=1), "cannot be understood"),
+        (with_header(groups=[]), "an impossible groups"),
+        (with_header(clock="sundial"), "an impossible clock"),
+        (lambda t: t.drop_columns(["version"]), "lacks the columns version"),
+        (
+            lambda t: t.set_column(1, "worker", pa.array(["a"] * len(t))),
+            "column worker of type string instead of int32",
+        ),
+        (lambda t: t.set_column(1, "worker", pa.array([None] * len(t), pa.int32())), "an empty worker in 32 rows"),
+        (lambda t: t.set_column(11, "status", pa.array(["eaten"] * len(t))), "unknown status 'eaten'"),
+        (lambda t: t.slice(0, 0), "has no rows"),
+        (lambda t: t.slice(5), r"Row \d+ breaks the rule"),
+    ],
+)
+def test_foreign_and_broken_files(change: Any, message: str, tmp_path: Path) -> None:
+    path = good().save(tmp_path / "a.parquet")
+    rewrite(path, change)
+    with pytest.raises(TraceError, match=message) as caught:
+        lc.Trace.load(path)
+    assert str(path) in str(caught.value)
+
+
+@settings(max_examples=60)
+@given(where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_no_flipped_bit_gives_another_trace(where: float, bit: int) -> None:
+    trace = good()
+    with tempfile.TemporaryDirectory() as folder:
+        path = trace.save(Path(folder) / "a.parquet")
+        raw = bytearray(path.read_bytes())
+        raw[int(where * len(raw))] ^= 1 << bit
+        path.write_bytes(raw)
+        with suppress(TraceError):
+            assert lc.Trace.load(path) == trace
+
+
+def test_a_change_that_keeps_all_rules_is_noticed(tmp_path: Path) -> None:
+    path = good().save(tmp_path / "a.parquet")
+    rewrite(path, with_header(model="somebody else's"))
+    with pytest.raises(TraceError, match="does not fit its own checksum"):
+        lc.Trace.load(path)
+
+
+def test_what_is_no_file_at_all(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="is a folder"):
+        lc.Trace.load(tmp_path)
+    with pytest.raises(TraceError, match="No such file"):
+        lc.Trace.load(tmp_path / "nothing")
+    (tmp_path / "text").write_text("ticket,worker\n0,0\n")
+    with pytest.raises(TraceError, match="no Parquet file at all"):
+        lc.Trace.load(tmp_path / "text")
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = good().save(tmp_path / "a.parquet")
+    before = path.read_bytes()
+
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pq, "write_table", full)
+    with pytest.raises(OSError, match="No space left"):
+        good(20).save(path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["a.parquet"]
+
+
+def test_describe_says_what_there_is() -> None:
+    text = lc.delays.DataDependent(workers=7, slow_share=0.1).trace(steps=2000, seed=0).describe()
+    assert "2,000 arrivals of 2,006 tickets, 7 workers, policy async, seed 0" in text
+    assert "in flight besides the arriving one: 6.00 on average, at most 6" in text
+    assert "slow" in text
+    assert "virtual clock" in good().describe()
+    assert "... and 80 more" in lc.delays.Uniform(workers=100).trace(steps=500, seed=0).describe()
+
+
+def test_columns_are_read_only_for_the_trace_and_not_for_the_caller() -> None:
+    trace = good()
+    with pytest.raises(ValueError, match="read-only"):
+        trace.columns["worker"][0] = 1
+    mine = {name: column.copy() for name, column in trace.columns.items()}
+    lc.Trace(trace.header, mine)
+    mine["worker"][0] = 1
+
+
+def test_words_in_a_header_are_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from latecomer.cli.main import main
+
+    path = changed(good(), header={"model": "x[/foo] [bold]"}).save(tmp_path / "a.parquet")
+    assert main(["trace", "show", str(path)]) == 0
+    assert "x[/foo] [bold]" in capsys.readouterr().out
+
+
+def test_a_header_with_countless_seats_costs_nothing() -> None:
+    assert "... and 1,999,999,980 more" in changed(good(), header={"workers": 2_000_000_000}).describe()
+
+
+def test_files_are_everybodys(tmp_path: Path) -> None:
+    path = good().save(tmp_path / "a.parquet")
+    (tmp_path / "plain").touch()
+    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode

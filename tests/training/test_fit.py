@@ -1,0 +1,455 @@
+"""What fit does when nothing goes wrong: every method, both modes, schedules, clipping, data, mistakes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from torch.utils.data import IterableDataset, RandomSampler, WeightedRandomSampler
+
+import latecomer as lc
+from engine_tasks import by_sign, data, network, regression, score
+from latecomer.cli.main import main
+from latecomer.cli.train import load_task
+from latecomer.engines.inline import InlineEngine
+from latecomer.engines.local import LocalEngine
+from latecomer.engines.payload import Payload
+from latecomer.engines.ray.cluster import import_ray
+from latecomer.testing import CHECKS, check_engine
+from latecomer.training import Task, replay
+from support import KINDS, OPTIONS
+
+ROOT = Path(__file__).parent.parent.parent
+OWN = ["train", str(ROOT / "examples" / "own_model.py") + ":task"]
+
+
+def test_the_local_engine_keeps_the_contract() -> None:
+    assert len(check_engine(LocalEngine)) == len(CHECKS)
+
+
+def test_the_inline_engine_keeps_the_contract() -> None:
+    assert (
+        len(check_engine(InlineEngine, processes=False)) == len(CHECKS) - 3
+    )  # nobody can be killed by what it computes
+
+
+def test_checks_that_do_not_exist_are_named() -> None:
+    with pytest.raises(ValueError, match="Unknown checks: bytes"):
+        check_engine(InlineEngine, processes=False, only=["bytes"])
+    assert len(check_engine(InlineEngine, processes=False, only=["killed"])) == 4
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_method_trains_and_replays_to_the_bit(name: str, tmp_path: Path) -> None:
+    options = {**OPTIONS[name], "lr": 1e-3 if name == "ordered-mu2-anytime" else 0.02}
+    options.pop("workers", None)  # the server says how many there are
+    task = regression()
+    path = tmp_path / "run.parquet"
+    result = lc.fit(task, optimizer=name, workers=3, engine="inline", steps=25, record=path, **options)
+    assert result.server.arrivals == 25
+    assert replay(path, task).difference == 0.0
+
+
+@pytest.mark.parametrize("engine", ["inline", "local"])
+def test_two_points_batchnorm_dropout_clipping_groups_and_a_scheduler_replay_to_the_bit(
+    engine: str, tmp_path: Path
+) -> None:
+    task = regression(
+        clip_norm=0.5,
+        clip_value=0.2,
+        group_fn=by_sign,
+        groups=("minus", "plus"),
+        evaluate=score,
+        scheduler=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10, gamma=0.5),
+    )
+    path = tmp_path / "run.parquet"
+    result = lc.fit(task, optimizer="ordered-mu2", lr=0.1, workers=2, engine=engine, steps=40, record=path)
+    assert result.server.optimizer.param_groups[0]["lr"] == pytest.approx(0.1 / 16)
+    assert set(result.trace.group.tolist()) == {0, 1}
+    assert result.history["update"].to_list() == list(range(0, 41, 4))
+    assert result.state["1.num_batches_tracked"] == 40
+    again = replay(path, task)
+    assert again.difference == 0.0
+    assert all(torch.equal(result.state[key], again.run.state[key]) for key in result.state)
+    assert again.run.final["loss"] == pytest.approx(result.final["loss"])
+    other = replay(path, task, method="catch-up")
+    assert other.difference is None
+    assert other.run.method == "catch-up"
+
+
+def test_synchronous_training_waits_and_averages(tmp_path: Path) -> None:
+    task, path = regression(), tmp_path / "run.parquet"
+    result = lc.fit(task, optimizer="momentum", lr=0.1, workers=3, steps=30, sync=True, record=path)
+    trace = result.trace
+    assert trace.header.policy == "synchronous"
+    assert trace.delay.max() == 0
+    assert result.server.optimizer.t == 10
+    assert (trace.update > 0).sum() == 10
+    assert np.array_equal(trace.version, np.repeat(np.arange(1, 11), 3))
+    assert replay(path, task).difference == 0.0
+
+
+def test_a_model_is_trained_in_place_and_frozen_parts_stay() -> None:
+    model = network()
+    model[0].requires_grad_(False)
+    model[1].eval()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    lc.fit(model, nn.MSELoss(), data(), lr=0.1, engine="inline", steps=10)
+    assert not torch.equal(model[3].weight, before["3.weight"])
+    for key in ("0.weight", "0.bias", "1.running_mean", "1.num_batches_tracked"):
+        assert torch.equal(model.state_dict()[key], before[key])
+    assert not model[1].training
+
+
+def test_epochs_see_every_sample_once_and_samplers_are_gone_through_like_a_loaders() -> None:
+    task = Task(network, nn.functional.mse_loss, data(64), batch_size=16)
+    whole = torch.cat([task.batch_of(number, 0, 0)[0] for number in range(4)])
+    assert torch.equal(whole.sort(0).values, data(64).tensors[0].sort(0).values)
+    again = torch.cat([task.batch_of(number, 5, 0)[0] for number in range(4, 8)])
+    assert not torch.equal(whole, again)
+    assert torch.equal(again.sort(0).values, whole.sort(0).values)
+    shuffled = Task(network, nn.functional.mse_loss, data(64), batch_size=16, sampler=RandomSampler(data(64)))
+    epoch = torch.cat([shuffled.batch_of(number, 0, 0)[0] for number in range(4)])
+    assert torch.equal(epoch.sort(0).values, whole.sort(0).values)
+    weights = WeightedRandomSampler([1.0] * 8 + [0.0] * 56, 64)
+    few = Task(network, nn.functional.mse_loss, data(64), batch_size=16, sampler=weights)
+    drawn = torch.cat([few.batch_of(number, 0, 0)[0] for number in range(8)])
+    assert torch.isin(drawn, data(64).tensors[0][:8]).all()
+
+
+def test_an_own_batch_function_and_independent_draws(tmp_path: Path) -> None:
+    for number, kind in enumerate(({"sampler": "independent"}, {})):
+        path = tmp_path / f"{number}.parquet"
+        extra: dict[str, Any] = {"dataset": data()} if kind else {"batch_fn": draw}
+        task = Task(network, nn.functional.mse_loss, **extra, **kind)
+        lc.fit(task, lr=0.05, workers=2, engine="inline", steps=10, record=path)
+        assert replay(path, task).difference == 0.0
+
+
+def draw(sample: int) -> tuple[torch.Tensor, torch.Tensor]:
+    x = torch.randn(8, 3) + torch.from_numpy(np.random.normal(size=(8, 3))).float()
+    return x, x.sum(1, keepdim=True)
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self) -> Any:
+        yield 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"dataset": Stream()}, "pass batch_fn="),
+        ({"dataset": None}, "needs a dataset, or a batch_fn"),
+        ({"batch_size": 1000}, "the dataset has 128 samples"),
+        ({"batch_size": 0}, "Invalid batch_size value: 0"),
+        ({"sampler": "shuffled"}, "expected None, 'independent'"),
+        ({"optimizer": "adam"}, "Unknown method 'adam'"),
+        ({"engine": "cloud"}, "Unknown engine 'cloud'"),
+        ({"steps": 0}, "Invalid steps value: 0"),
+        ({"workers": 0}, "Invalid workers value: 0"),
+        ({"timeout": -1.0}, "Invalid timeout value"),
+        ({"clip_norm": -1.0}, "Invalid clip_norm value"),
+        ({"loss_fn": None}, "fit needs a loss_fn"),
+        ({"groups": ("a", "b")}, "one name a group"),
+        ({"checkpoint": __file__}, "is a file"),
+    ],
+)
+def test_what_cannot_work_is_said_before_anything_starts(change: dict[str, Any], words: str) -> None:
+    options: dict[str, Any] = {"loss_fn": nn.functional.mse_loss, "dataset": data(), "steps": 5, "lr": 0.1, **change}
+    with pytest.raises((ValueError, TypeError), match=words):
+        lc.fit(network(), **options)
+
+
+def test_a_lambda_or_an_inner_function_says_what_to_do_instead() -> None:
+    def inner(model: nn.Module, batch: Any) -> torch.Tensor:
+        return model(batch[0]).sum()
+
+    for function, words in ((inner, "inside another"), (lambda model, batch: model(batch[0]).sum(), "A lambda")):
+        with pytest.raises(TypeError, match=f"{words}.*engine='inline'|{words}.*if __name__"):
+            lc.fit(network(), function, data(), lr=0.1, steps=5)
+        lc.fit(network(), function, data(), lr=0.001, steps=5, engine="inline")
+
+
+def test_what_workers_are_sent_is_what_was_there() -> None:
+    big = nn.Sequential(*(nn.Linear(128, 128) for _ in range(6)))
+    tied = torch.randn(300, 100)
+    sent = {"model": big, "a": tied, "b": tied, "half": tied.bfloat16(), "part": tied[:, :50], "one": torch.tensor(3.0)}
+    sent |= {"array": np.arange(10_000), "words": np.array(["x"] * 5000, dtype=object)}
+    payload = Payload(sent)
+    got = payload.load()
+    payload.close()
+    assert all(torch.equal(a, b) for a, b in zip(big.parameters(), got["model"].parameters(), strict=True))
+    assert got["a"] is got["b"]
+    assert all(torch.equal(got[key], sent[key]) for key in ("a", "half", "part", "one"))
+    assert np.array_equal(got["array"], sent["array"])
+    assert np.array_equal(got["words"], sent["words"])
+    got["a"].zero_()  # its own pages: nobody else sees it
+    assert tied.abs().sum() > 0
+
+
+def test_a_notebooks_cell_says_what_to_do_instead() -> None:
+    code = (
+        "import latecomer as lc, torch\n"
+        "def loss(model, batch): return model(batch[0]).sum()\n"
+        "data = torch.utils.data.TensorDataset(torch.ones(64, 3))\n"
+        "lc.fit(torch.nn.Linear(3, 1), loss, data, lr=0.1, steps=5)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "lives in a notebook or a console" in run.stderr.splitlines()[-1]
+
+
+def test_a_buffer_that_nobody_can_average_is_refused() -> None:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 1)
+            self.register_buffer("calls", torch.zeros(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return self.layer(x)
+
+    with pytest.raises(ValueError, match="The buffer 'calls' changed during a job"):
+        lc.fit(Counts(), nn.functional.mse_loss, data(), lr=0.1, steps=5, engine="inline")
+
+
+def test_ctrl_c_leaves_a_checkpoint_and_a_record(tmp_path: Path) -> None:
+    class Interrupt(lc.training.Callback):
+        def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
+            if outcome.arrival == 12:
+                signal.raise_signal(signal.SIGINT)
+
+    options: dict[str, Any] = {"lr": 0.05, "workers": 2, "steps": 30, "checkpoint": tmp_path / "ckpt"}
+    with pytest.raises(KeyboardInterrupt):
+        lc.fit(regression(), record=tmp_path / "run.parquet", callbacks=[Interrupt()], **options)
+    assert len(lc.Trace.load(tmp_path / "run.parquet")) == 12
+    assert replay(tmp_path / "run.parquet", regression()).difference == 0.0
+    result = lc.fit(regression(), record=tmp_path / "run.parquet", **options)
+    assert result.server.arrivals == 30
+    assert replay(tmp_path / "run.parquet", regression()).difference == 0.0
+
+
+def test_the_history_can_be_read_by_tensorboard(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    task = regression(evaluate=score)
+    options: dict[str, Any] = {"lr": 0.01, "engine": "inline", "steps": 30, "evaluate_every": 10}
+    result = lc.fit(task, tensorboard=tmp_path / "logs", **options)
+    written = EventAccumulator(str(tmp_path / "logs")).Reload()
+    assert set(written.Tags()["scalars"]) == {"loss", "train_loss", "delay"}
+    for name in ("loss", "train_loss", "delay"):
+        rows = result.history.drop_nulls(name)
+        events = written.Scalars(name)
+        assert [event.step for event in events] == rows["update"].to_list()
+        assert [event.value for event in events] == pytest.approx(rows[name].to_list(), rel=1e-6)
+
+
+def test_a_recorded_run_feeds_delays_and_diagnostics(tmp_path: Path) -> None:
+    """All workers start at once and go on at once, as the paper has it, so the decomposition of its proof applies."""
+    problem = lc.problems.quadratic()
+    options: dict[str, Any] = {"lr": 0.02, "beta": 0.1}
+    method = "ordered-momentum"
+    result = lc.fit(problem, optimizer=method, workers=3, steps=150, record=tmp_path / "run.parquet", **options)
+    assert result.trace.header.strict
+    trace = lc.delays.Recorded(tmp_path / "run.parquet").trace()
+    rows = lc.theory.diagnose(problem, trace, **options)
+    assert rows.height > 100
+    assert rows["residual"].max() < 1e-12
+    assert bool((rows["delay_bias"] <= rows["delay_limit"] + 1e-12).all())
+    again = lc.simulate(problem, method, trace, **options)
+    assert all(torch.equal(again.state[name], result.state[name]) for name in result.state)
+
+
+def test_missing_tensorboard_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ImportError, match=r"latecomer\[tensorboard\]"):
+        lc.fit(regression(), lr=0.1, engine="inline", steps=5, tensorboard="logs")
+
+
+def test_the_example_of_an_own_model_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example = str(ROOT / "examples" / "own_model.py")
+    record = str(tmp_path / "run.parquet")
+    train = ["train", f"{example}:task", "--steps", "60", "--workers", "2", "--method", "catch-up", "--set", "lr=0.1"]
+    train += ["--record", record, "--checkpoint", str(tmp_path / "ckpt"), "--save", str(tmp_path / "m.safetensors")]
+    assert main(train) == 0
+    printed = capsys.readouterr().out
+    assert "Trace written to" in printed
+    assert "training: 60 of 60" in printed  # a log gets lines, not a bar
+    assert set(load_file(tmp_path / "m.safetensors")) == set(load_task(f"{example}:task").model(0).state_dict())
+    assert main(train) == 0
+    assert "Gone on from arrival 60" in capsys.readouterr().out
+    figure = tmp_path / "timeline.svg"
+    assert main(["trace", "show", record, "--figure", str(figure)]) == 0
+    assert "<svg" in figure.read_text()
+    assert main(["trace", "show", record, "--figure", str(tmp_path / "timeline.png")]) == 2
+    assert "figures are drawn as SVG" in capsys.readouterr().err
+    assert main(["replay", record, "--task", f"{example}:task"]) == 0
+    assert "bit for bit" in capsys.readouterr().out
+    assert main(["replay", record, "--task", f"{example}:task", "--method", "momentum", "--set", "lr=0.05"]) == 0
+    assert "momentum on the schedule" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["train", "nowhere.py:task"], "There is no file"),
+        (["train", "task"], "expected a Python file and a name in it"),
+        (["train", str(ROOT / "examples" / "own_model.py") + ":nothing"], "has no 'nothing'"),
+        (["train", str(ROOT / "examples" / "own_model.py") + ":LENGTHS"], "is of type tuple"),
+        ([*OWN, "--address", "auto"], "--address belongs to --engine ray, not to local"),
+        ([*OWN, "--cpus", "2"], "--cpus belongs to --engine ray, not to local"),
+        ([*OWN, "--gpus", "0", "--engine", "inline"], "--gpus belongs to --engine ray, not to inline"),
+        ([*OWN, "--bf16"], "--bf16 belongs to --engine ray, not to local"),
+        ([*OWN, "--data-plane", "object-store"], "--data-plane belongs to --engine ray, not to local"),
+        ([*OWN, "--engine", "ray", "--cpus", "nan"], "Invalid --cpus value: nan"),
+        ([*OWN, "--engine", "ray", "--gpus", "-1"], "Invalid --gpus value: -1"),
+        ([*OWN, "--engine", "ray", "--data-plane", "pigeon"], "data-plane"),
+        ([*OWN, "--min-workers", "3"], "Invalid min_workers"),
+        ([*OWN, "--max-workers", "1"], "Invalid max_workers"),
+        (["replay", "nowhere.parquet", "--problem", "quadratic"], "nowhere.parquet"),
+        (["replay", "nowhere.parquet"], "say what was trained"),
+    ],
+)
+def test_bad_input_on_the_command_line_is_one_sentence(
+    argv: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_what_belongs_to_ray_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+
+    def told(_: Any, **options: Any) -> None:
+        given.update(options)
+        raise ValueError("this is enough")
+
+    monkeypatch.setattr(lc.training, "fit", told)
+    argv = ["--workers", "4", "--min-workers", "2", "--max-workers", "16", "--engine", "ray", "--address", "auto"]
+    assert main([*OWN, *argv, "--cpus", "0.5", "--gpus", "1", "--bf16", "--data-plane", "object-store"]) == 2
+    assert (given["workers"], given["min_workers"], given["max_workers"]) == (4, 2, 16)
+    engine = given["engine"]
+    assert (engine.address, engine.cpus, engine.gpus) == ("auto", 0.5, 1.0)
+    assert (engine.bf16, engine.data_plane) == (True, "object-store")
+    main([*OWN, "--engine", "ray"])
+    assert (given["engine"].address, given["engine"].cpus, given["engine"].data_plane) == (None, 1.0, "zeromq")
+
+
+def test_ray_brings_the_file_of_a_task_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers of a standing cluster do not have its folder on their path."""
+    script, sent = tmp_path / "brought_task.py", []
+
+    def told(task: Any, **_: Any) -> None:
+        sent.append(import_ray().cloudpickle.dumps(task))
+        raise ValueError("this is enough")
+
+    monkeypatch.setattr(lc.training, "fit", told)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    script.write_text(BROUGHT)
+    assert main(["train", f"{script}:task", "--engine", "ray"]) == 2
+    sys.path.remove(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "brought_task")
+    assert isinstance(import_ray().cloudpickle.loads(sent[0]), Task)
+    assert "brought_task" not in sys.modules
+
+
+BROUGHT = """
+import torch
+import latecomer as lc
+
+def loss(model, batch):
+    return (model(batch[0]) - batch[1]).square().mean()
+
+def task():
+    data = torch.utils.data.TensorDataset(torch.zeros(64, 1), torch.zeros(64, 1))
+    return lc.Task(torch.nn.Linear(1, 1), loss, data)
+"""
+
+
+def test_the_command_begins_with_fewer_workers_than_there_may_be(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = [*OWN, "--steps", "20", "--engine", "inline", "--min-workers", "1", "--max-workers", "2"]
+    assert main(argv) == 0
+    assert "20 contributions" in capsys.readouterr().out
+
+
+def test_missing_ray_is_one_sentence_on_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main([*OWN, "--engine", "ray", "--steps", "5"]) == 2
+    assert capsys.readouterr().err == "latecomer: The Ray engine needs Ray: pip install 'latecomer[ray]'\n"
+
+
+def test_a_run_that_diverges_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "careless_task.py"
+    script.write_text(CARELESS)
+    assert main(["train", f"{script}:nan", "--steps", "300", "--workers", "1"]) == 2
+    assert "100 contributions were not finite; look at the data" in capsys.readouterr().err
+    assert main(["train", f"{script}:raises"]) == 2
+    assert "careless_task.py:raises raises RuntimeError: boom" in capsys.readouterr().err
+    assert main(["train", f"{script}:needs"]) == 2
+    assert "missing 1 required positional argument" in capsys.readouterr().err
+
+
+CARELESS = """
+import torch
+import latecomer as lc
+
+def nan():
+    data = torch.utils.data.TensorDataset(torch.full((64, 1), float("nan")), torch.zeros(64, 1))
+    return lc.Task(torch.nn.Linear(1, 1), torch.nn.functional.mse_loss, data)
+
+def raises():
+    raise RuntimeError("boom")
+
+def needs(something):
+    return something
+"""
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"sync": "yes"},
+        {"scheduler": "cosine"},
+        {"callbacks": [3]},
+        {"record": 5},
+        {"checkpoint": 5},
+        {"tensorboard": 5},
+        {"evaluate_every": 0},
+        {"optimizer": torch.optim.SGD},
+        {"foo": 1},
+        {"optimizer": "delay-filtered"},
+    ],
+)
+def test_wrong_arguments_are_named(wrong: dict[str, Any]) -> None:
+    name = next(iter(wrong))
+    words = {"optimizer": "Unknown method|needs a value for 'threshold'", "foo": "has no option 'foo'"}.get(name, name)
+    with pytest.raises((TypeError, ValueError), match=words):
+        lc.fit(regression(), **{"lr": 0.1, "engine": "inline", "steps": 5, **wrong})
+
+
+def test_a_ticket_that_is_given_up_names_its_samples() -> None:
+    class Broken(torch.utils.data.Dataset[Any]):
+        def __len__(self) -> int:
+            return 32
+
+        def __getitem__(self, i: int) -> Any:
+            if i == 7:
+                raise ValueError("broken")
+            return torch.zeros(1), torch.zeros(1)
+
+    task = lc.Task(torch.nn.Linear(1, 1), torch.nn.functional.mse_loss, Broken(), batch_size=4)
+    with pytest.warns(UserWarning, match=r"\(dataset\[i\] for i = (\d+, )*7(, \d+)*\) came to nothing"):
+        lc.fit(task, lr=0.1, engine="inline", steps=8)
