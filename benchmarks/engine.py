@@ -86,7 +86,7 @@ def floor(size: int, updates: int) -> tuple[float, float]:
 
 def ours(size: int, updates: int, workers: int) -> float:
     """Seconds an update."""
-    result = lc.fit(Copy(size), optimizer="ordered-momentum", lr=1e-4, beta=0.1, workers=workers, steps=updates)
+    result = lc.fit(Copy(size), method="ordered-momentum", lr=1e-4, beta=0.1, workers=workers, steps=updates)
     return result.seconds / updates
 
 

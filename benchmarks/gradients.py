@@ -21,7 +21,7 @@ from rich.table import Table
 
 import latecomer as lc
 from latecomer.problems.base import Problem
-from latecomer.simulation.simulate import _Simulation
+from latecomer.simulation import Simulation
 
 LAYOUTS = {"usual": torch.contiguous_format, "channels last": torch.channels_last}
 
@@ -42,7 +42,7 @@ def bare(problem: Problem, layout: torch.memory_format) -> Callable[[], None]:
 
 def simulated(problem: Problem, updates: int) -> Callable[[], None]:
     trace = lc.delays.DataDependent(workers=7, slow_share=0.1).trace(steps=updates, seed=0)
-    return _Simulation(problem, "ordered-momentum", trace, {"lr": 1e-4}, 0, lc.policy.Async()).advance
+    return Simulation(problem, "ordered-momentum", trace, {"lr": 1e-4}).advance
 
 
 def cpu(function: Callable[[], Any], times: int) -> float:

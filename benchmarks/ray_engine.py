@@ -43,7 +43,7 @@ def ours(size: int, updates: int, options: dict[str, Any]) -> float:
     """Seconds an update."""
     clock = Clock()
     lc.fit(
-        Copy(size), optimizer="ordered-momentum", lr=1e-4, beta=0.1, workers=2, min_workers=2,
+        Copy(size), method="ordered-momentum", lr=1e-4, beta=0.1, workers=2, min_workers=2,
         engine=RayEngine(**options), steps=updates + WARM, callbacks=[clock],
     )  # fmt: skip
     return clock.seconds

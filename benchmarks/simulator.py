@@ -28,7 +28,7 @@ import latecomer as lc
 from latecomer._util.seeds import picks
 from latecomer.problems.base import Problem
 from latecomer.problems.networks import cnn, seeded_module
-from latecomer.simulation.simulate import _Simulation
+from latecomer.simulation import Simulation
 
 BATCH, IMAGES = 16, 2048
 MNIST_UPDATES = 3750
@@ -81,10 +81,10 @@ def bare(problem: Noise) -> Callable[[], None]:
     return step
 
 
-def simulated(problem: Noise, method: str, workers: int, updates: int) -> _Simulation:
+def simulated(problem: Noise, method: str, workers: int, updates: int) -> Simulation:
     trace = lc.delays.DataDependent(workers=workers, slow_share=0.1).trace(steps=updates, seed=0)
     options = {"threshold": 2.0 * workers} if method == "delay-filtered" else {}
-    return _Simulation(problem, method, trace, {"lr": 1e-4, **options}, 0, lc.policy.Async())
+    return Simulation(problem, method, trace, {"lr": 1e-4, **options})
 
 
 def clock(step: Callable[[], None], times: int) -> float:
@@ -145,7 +145,7 @@ def measure_memory(problem: Noise, method: str, workers: int, updates: int) -> f
     before = live_bytes()
     trace = lc.delays.DataDependent(workers=workers, slow_share=0.1).trace(steps=updates, seed=0)
     tracemalloc.start()
-    run = _Simulation(free, method, trace, {"lr": 1e-4}, 0, lc.policy.Async())
+    run = Simulation(free, method, trace, {"lr": 1e-4})
     for _ in range(updates):
         run.advance()
     gc.collect()
@@ -153,7 +153,7 @@ def measure_memory(problem: Noise, method: str, workers: int, updates: int) -> f
     tracemalloc.stop()
     points, state = run.optimizer.points, {"ordered-mu2": 3}.get(method, 1)
     # Parameters, gradients, state, and what is in flight.
-    floor = run.flat.x.numel() * run.flat.x.element_size() * (1 + points + state + points * workers)
+    floor = run.state.flat.x.numel() * run.state.flat.x.element_size() * (1 + points + state + points * workers)
     return (live_bytes() - before + books) / floor
 
 

@@ -68,7 +68,7 @@ class Straggler:
         workers: Real workers.
         virtual_workers: Workers of the virtual clock.
         engine: Where the real ones are, by name.
-        patience: How many times as many contributions the others may use: it is time that counts, not contributions.
+        budget: How many times as many contributions the others may use: it is time that counts, not contributions.
         evaluations: Evaluations of a synchronous run.
         seed: The first seed: draws the samples, initialises the model.
         keep: A file for what is done, from which a comparison that was interrupted goes on.
@@ -93,7 +93,7 @@ class Straggler:
         workers: int = 2,
         virtual_workers: int = 8,
         engine: str = "local",
-        patience: float = 2.0,
+        budget: float = 2.0,
         evaluations: int = 20,
         seed: int = 0,
         keep: Path | None = None,
@@ -105,7 +105,7 @@ class Straggler:
         self.workers, self.virtual_workers = workers, whole_number("virtual_workers", virtual_workers, least=1)
         self.engine, self.seed = engine, whole_number("seed", seed)
         self.every = max(1, self.steps // whole_number("evaluations", evaluations, least=1))
-        self.longer = max(self.steps, int(POSITIVE.check("patience", patience) * self.steps))
+        self.longer = max(self.steps, int(POSITIVE.check("budget", budget) * self.steps))
         self._rows: dict[str, dict[str, Any]] = {}
         self._keep = keep
         self._costs: list[float] = []
@@ -168,7 +168,7 @@ class Straggler:
         training.evaluates = False  # type: ignore[attr-defined]
         snapshots = _Snapshots(self.every)
         result = fit(
-            training, optimizer=given.pop("method"), workers=self.workers, engine=self.engine, sync=waits,
+            training, method=given.pop("method"), workers=self.workers, engine=self.engine, sync=waits,
             steps=self.steps if waits else self.longer, callbacks=[snapshots], seed=seed, lr=lr, **given,
         )  # fmt: skip
         flat = FlatModule(self.problem.model(seed))
@@ -238,7 +238,7 @@ class _Snapshots(Callback):
 
     def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
         if outcome.arrival % self.every == 0 or outcome.arrival == run.steps:
-            self.taken.append((run.now, run.books.flat.x.detach().clone()))
+            self.taken.append((run.now, run.state.flat.x.detach().clone()))
 
 
 def _key(clock: str, name: str, lr: float, seed: int) -> str:

@@ -95,13 +95,13 @@ def main(steps: int = 600, workers: int = 2, engine: str = "local", address: str
     """Train in this process, on processes of this machine, on Ray on it, or on a cluster; print, replay."""
     moves: Any = engine
     if engine == "ray":
-        from latecomer.engines.ray.engine import RayEngine
+        from latecomer.engines.ray import RayEngine
 
         moves = RayEngine(address)
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "run.parquet"
         result = lc.fit(
-            task(), optimizer="catch-up", lr=0.1, beta=0.1, workers=workers, steps=steps, record=record, engine=moves
+            task(), method="catch-up", lr=0.1, beta=0.1, workers=workers, steps=steps, record=record, engine=moves
         )
         print(result.history.select("update", "time", "delay", "loss_short", "loss_long"))
         print(result.trace.describe())

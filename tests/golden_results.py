@@ -50,13 +50,13 @@ def fingerprint() -> str:
     return _sha256(b"".join(result.contiguous().numpy().tobytes() for result in results))
 
 
-def result(method: str, problem: str, driver: str) -> dict[str, Any]:
+def result(method: str, problem: str, driver: str, columns: list[str] | None = None) -> dict[str, Any]:
     """Train a method for a few updates, interrupt it and let it go on, and describe where it ends."""
     task = lc.problems.quadratic() if problem == "quadratic" else lc.problems.digits()
     with tempfile.TemporaryDirectory() as folder:
         run = (_simulated if driver == "simulate" else _fitted)(task, method, Path(folder))
     x = torch.cat([value.detach().double().flatten() for value in run.state.values()])
-    columns = [name for name in COLUMNS if name in run.history.columns]
+    columns = columns or [name for name in COLUMNS if name in run.history.columns]
     rows = json.dumps(run.history.select(columns).rows())
     return {
         "parameters": _sha256(x.numpy().tobytes()),
@@ -70,18 +70,19 @@ def result(method: str, problem: str, driver: str) -> dict[str, Any]:
 def _simulated(problem: Any, method: str, folder: Path) -> Any:
     trace = lc.delays.DataDependent(workers=3, slow_share=0.2).trace(steps=STEPS, seed=5)
 
-    def interrupt(server: lc.Server) -> None:
-        if server.arrivals == INTERRUPTED_AT:
-            raise InterruptedError
-
-    def train(watch: Any = None) -> Any:
+    def train(callbacks: Any = ()) -> Any:
         options = {"checkpoint": folder / "checkpoint", "checkpoint_every": 20, **OPTIONS[method]}
-        return lc.simulate(problem, method, trace, seed=3, evaluate_every=12, watch=watch, **options)
+        return lc.simulate(problem, method, trace, seed=3, evaluate_every=12, callbacks=callbacks, **options)
 
+    return _resumed(train)
+
+
+def _resumed(train: Any) -> Any:
     with contextlib.suppress(InterruptedError):
-        train(interrupt)
-    assert any(folder.iterdir()), "there is no checkpoint to go on from"
-    return train()
+        train([_Interrupt()])
+    resumed = train()
+    assert resumed.resumed_at >= 20, "it started from the beginning"
+    return resumed
 
 
 class _Interrupt(lc.training.Callback):
@@ -94,15 +95,11 @@ def _fitted(problem: Any, method: str, folder: Path) -> Any:
     def train(callbacks: Any = ()) -> Any:
         options = {"checkpoint": folder / "checkpoint", "checkpoint_every": 20, **OPTIONS[method]}
         return lc.fit(
-            problem, optimizer=method, workers=3, engine="inline", steps=STEPS, seed=3, evaluate_every=12,
+            problem, method=method, workers=3, engine="inline", steps=STEPS, seed=3, evaluate_every=12,
             callbacks=callbacks, **options,
         )  # fmt: skip
 
-    with contextlib.suppress(InterruptedError):
-        train([_Interrupt()])
-    resumed = train()
-    assert resumed.resumed_at >= 20, "it started from the beginning"
-    return resumed
+    return _resumed(train)
 
 
 def _sha256(data: bytes) -> str:

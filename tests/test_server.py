@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from latecomer import Server
 from latecomer._util.seeds import sample_seeds
 from latecomer.optim import AsyncSGD, OrderedMomentum
-from latecomer.policy import Async, Policy, Ticket, Verdict
+from latecomer.policy import Async, Decision, Policy, Ticket
 from latecomer.trace import STATUSES
 from support import KINDS, everything, make, same, server, vector
 
@@ -203,8 +203,8 @@ class Drop(Policy):
 
     name = "drop"
 
-    def receive(self, ticket: Ticket, delay: int) -> Verdict:
-        return Verdict("drop" if delay > 1 else "apply")
+    def receive(self, ticket: Ticket, delay: int) -> Decision:
+        return Decision("drop" if delay > 1 else "apply")
 
 
 class Mean(Policy):
@@ -212,9 +212,9 @@ class Mean(Policy):
 
     name = "mean"
 
-    def receive(self, ticket: Ticket, delay: int) -> Verdict:
+    def receive(self, ticket: Ticket, delay: int) -> Decision:
         self.state["n"] = self.state.get("n", 0) + 1
-        return Verdict("flush" if self.state["n"] % 3 == 0 else "hold", weight=float(ticket.number + 1))
+        return Decision("flush" if self.state["n"] % 3 == 0 else "hold", weight=float(ticket.number + 1))
 
 
 class Impatient(Async):
@@ -362,8 +362,8 @@ class Weightless(Mean):
 
     name = "weightless"
 
-    def receive(self, ticket: Ticket, delay: int) -> Verdict:
-        return Verdict("flush", weight=0.0)
+    def receive(self, ticket: Ticket, delay: int) -> Decision:
+        return Decision("flush", weight=0.0)
 
 
 def test_a_flush_without_weight_moves_nothing() -> None:

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
         trace,
         training,
     )
+    from .core.result import Run
     from .server import Server
-    from .simulation import Run, simulate
+    from .simulation import simulate
     from .trace import Trace
     from .training import Task, fit
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Run",
@@ -54,7 +55,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Run": "simulation",
+    "Run": "core.result",
     "Server": "server",
     "Task": "training",
     "Trace": "trace",

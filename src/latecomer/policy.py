@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
-__all__ = ["POLICIES", "Async", "Policy", "Synchronous", "Ticket", "Verdict"]
+__all__ = ["POLICIES", "Async", "Decision", "Policy", "Synchronous", "Ticket"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Ticket:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Decision:
     """What to do with one contribution.
 
     Args:
@@ -46,7 +46,7 @@ class Verdict:
         weight: Its weight in the mean, for hold and flush.
 
     Examples:
-        >>> Verdict("hold", weight=0.5).action
+        >>> Decision("hold", weight=0.5).action
         'hold'
     """
 
@@ -63,7 +63,7 @@ class Policy(ABC):
         >>> class EveryOther(Policy):
         ...     name = "every-other"
         ...     def receive(self, ticket, delay):
-        ...         return Verdict("drop" if ticket.number % 2 else "apply")
+        ...         return Decision("drop" if ticket.number % 2 else "apply")
         >>> EveryOther().receive(Ticket(3, worker=0, version=1, seen=0, sample=0), delay=0).action
         'drop'
     """
@@ -78,7 +78,7 @@ class Policy(ABC):
         return f"{type(self).__qualname__}({', '.join(f'{k}={v!r}' for k, v in sorted(options.items()))})"
 
     @abstractmethod
-    def receive(self, ticket: Ticket, delay: int) -> Verdict:
+    def receive(self, ticket: Ticket, delay: int) -> Decision:
         """Say what to do with the contribution of ``ticket``, which comes with this delay in updates."""
 
     def cancel(self, in_flight: Sequence[Ticket], version: int) -> Sequence[Ticket]:
@@ -102,9 +102,9 @@ class Async(Policy):
     """
 
     name = "async"
-    _apply = Verdict("apply")
+    _apply = Decision("apply")
 
-    def receive(self, ticket: Ticket, delay: int) -> Verdict:
+    def receive(self, ticket: Ticket, delay: int) -> Decision:
         """Apply it."""
         return self._apply
 
@@ -124,7 +124,7 @@ class Synchronous(Policy):
     """
 
     name = "synchronous"
-    _hold, _flush = Verdict("hold"), Verdict("flush")
+    _hold, _flush = Decision("hold"), Decision("flush")
 
     def __init__(self, workers: int) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class Synchronous(Policy):
             raise ValueError(f"Invalid workers value: {workers!r} (expected a whole number, at least 1)")
         self.workers = workers
 
-    def receive(self, ticket: Ticket, delay: int) -> Verdict:
+    def receive(self, ticket: Ticket, delay: int) -> Decision:
         """Hold it, or update with the mean if it is the last of its round."""
         held = (int(self.state.get("held", 0)) + 1) % self.workers
         self.state["held"] = held

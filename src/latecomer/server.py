@@ -21,11 +21,51 @@ from .policy import Async, Policy, Ticket
 from .trace import Trace
 from .trace.recorder import Recorder
 
-__all__ = ["Outcome", "Server"]
+__all__ = ["Outcome", "Points", "Server", "SlotPool"]
 
 Contribution = Tensor | Sequence[Tensor]
-Slot = list[list[Tensor]]
+Points = list[list[Tensor]]
+"""What a ticket has to evaluate: for each point, one tensor per parameter; the iterate first."""
 _BLOCK = 1024
+_NOT_THERE = -1
+
+
+class SlotPool:
+    """Memory for the points of tickets in flight; what a ticket leaves is used for the next one.
+
+    An engine brings a pool of its own, whose memory its workers see.
+
+    Args:
+        make: Returns memory for the points of one ticket.
+
+    Examples:
+        >>> pool = SlotPool(lambda: [[torch.empty(2)]])
+        >>> first = pool.take(0)
+        >>> pool.release(0)
+        >>> pool.take(1) is first
+        True
+    """
+
+    def __init__(self, make: Callable[[], Points]) -> None:
+        self._make = make
+        self._held: dict[int, Points] = {}
+        self._free: list[Points] = []
+
+    def take(self, number: int) -> Points:
+        """Return memory for the points of this ticket."""
+        points = self._held[number] = self._free.pop() if self._free else self._make()
+        return points
+
+    def release(self, number: int) -> None:
+        """Take back what a ticket had."""
+        self._free.append(self._held.pop(number))
+
+    def __getitem__(self, number: int) -> Points:
+        return self._held[number]
+
+    def items(self) -> list[tuple[int, Points]]:
+        """Return what is in use, by ticket."""
+        return list(self._held.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +103,7 @@ class Server:
         seed: With the number of a ticket it decides the sample.
         groups: Names of the groups, for the trace.
         clock: ``"none"``, ``"virtual"`` or ``"real"``: what the ``at`` of `issue` and `receive` is.
-        slots: Makes room for what one more ticket in flight has to evaluate, as `point` returns it; an engine hands out
-            memory that its workers see. Called once for every ticket that is in flight at a time.
+        slots: Where the points of tickets in flight lie; tensors of this process by default.
 
     Examples:
         >>> import latecomer as lc
@@ -89,7 +128,7 @@ class Server:
         seed: int = 0,
         groups: Sequence[str] = ("all",),
         clock: str = "none",
-        slots: Callable[[], Slot] | None = None,
+        slots: SlotPool | None = None,
     ) -> None:
         if not isinstance(optimizer, AsyncOptimizer):
             raise TypeError(f"Invalid optimizer: {type(optimizer).__name__} (expected one of latecomer.optim)")
@@ -101,15 +140,13 @@ class Server:
         self.seed = whole_number("seed", seed)
         self.arrivals = 0
         self.non_finite = 0
-        self._make_slot = slots or self._new_slot
         self._params: list[Tensor] = [p for group in optimizer.param_groups for p in group["params"]]
+        self._slots = slots or SlotPool(self._new_points)
         count = whole_number("workers", workers, least=1)
         self._busy: dict[int, int | None] = dict.fromkeys(range(count))  # seat -> number of its ticket
         self._joined: set[int] = set()  # seats whose first ticket weighs nothing
         self._flying: dict[int, Ticket] = {}  # by number, so the first is the oldest
         self._lost: list[int] = []
-        self._slots: dict[int, Slot] = {}
-        self._free: list[Slot] = []
         self._held: tuple[list[Tensor], float] | None = None
         self._record = Recorder(count, self.seed, self.policy.name, tuple(groups), clock)
         self._samples: tuple[int, NDArray[np.uint64]] | None = None  # the block that the next tickets are in
@@ -133,6 +170,11 @@ class Server:
     def lost(self) -> int:
         """How many tickets wait to be issued again."""
         return len(self._lost)
+
+    @property
+    def given_up(self) -> int:
+        """How many tickets nobody could compute."""
+        return self._record.given_up
 
     @property
     def now(self) -> float:
@@ -183,8 +225,9 @@ class Server:
 
     def issue(self, worker: int, *, at: float = math.nan) -> Ticket:
         """Give a worker its next ticket: the oldest that was lost, with the iterate it had, or a new one."""
-        number = self._seat(worker)
+        number = self._busy.get(worker, _NOT_THERE)
         if number is not None:
+            self._seat(worker)
             raise ValueError(f"Worker {worker} has ticket {number} already: it must return it, or lose it, first")
         at = self._checked_time(at)
         if self._lost:
@@ -196,15 +239,15 @@ class Server:
             zero = worker in self._joined
             self._joined.discard(worker)
             ticket = Ticket(number, worker, self.optimizer.version, self.arrivals, self._sample(number), zero)
-            slot = self._free.pop() if self._free else self._make_slot()
-            self.optimizer.query(slot, worker)
-            self._slots[number], self._flying[number] = slot, ticket
+            self.optimizer.query(self._slots.take(number), worker)
+            self._flying[number] = ticket
         self._busy[worker] = number
-        self._now = self._now if math.isnan(at) else at
+        if at == at:  # not NaN: there is a clock
+            self._now = at
         self._record.issued(ticket, at)
         return ticket
 
-    def point(self, ticket: Ticket) -> Slot:
+    def point(self, ticket: Ticket) -> Points:
         """Return what the ticket has to evaluate: one list of tensors per point, the iterate first."""
         self._known(ticket)
         return self._slots[ticket.number]
@@ -223,9 +266,12 @@ class Server:
         self._forget(ticket)
 
     def _known(self, ticket: Ticket) -> None:
+        """Refuse a ticket that is not with its worker now."""
         if not isinstance(ticket, Ticket):
             raise TypeError(f"Invalid ticket: {ticket!r} (expected what issue returned)")
         here = self._flying.get(ticket.number)
+        if here is ticket and not self._lost:
+            return
         if here is None:
             known = 0 <= ticket.number < self._record.tickets
             what = "has been returned or called off already" if known else "was never issued"
@@ -234,11 +280,11 @@ class Server:
             raise ValueError(f"Ticket {ticket.number} is not with worker {ticket.worker}: it was lost, or issued again")
 
     def _forget(self, ticket: Ticket) -> None:
-        self._free.append(self._slots.pop(ticket.number))
+        self._slots.release(ticket.number)
         del self._flying[ticket.number]
         self._busy[ticket.worker] = None
 
-    def _new_slot(self) -> Slot:
+    def _new_points(self) -> Points:
         return [[torch.empty_like(p, requires_grad=False) for p in self._params] for _ in range(self.optimizer.points)]
 
     def _sample(self, number: int) -> int:
@@ -269,41 +315,46 @@ class Server:
             at: The clock.
         """
         self._known(ticket)
-        opt, version = self.optimizer, self.optimizer.version
+        group, at = self._checked_group(group), self._checked_time(at)
+        opt = self.optimizer
+        version = opt.version
         delay = version - ticket.version
-        group = self._checked_group(group)
-        at = self._checked_time(at)
+        # A policy counts; if anything below raises, the call must leave its counters as they were.
         undo = copy.deepcopy(self.policy.state) if self.policy.state else {}
-        verdict = self.policy.receive(ticket, delay)
-        action = verdict.action
+        decision = self.policy.receive(ticket, delay)
+        action = decision.action
         # What is flushed has been weighted by the policy, so it counts as fresh.
+        flushed = action == "flush"
         arrival = Arrival(
             version,
-            version if action == "flush" else ticket.version,
-            worker=ticket.worker,
-            workers=self.workers,
-            point=self._slots[ticket.number][0],
-            zero=ticket.zero and action != "flush",
-            oldest=next(iter(self._flying.values())).version,
+            version if flushed else ticket.version,
+            ticket.worker,
+            len(self._busy),
+            self._slots[ticket.number][0],
+            ticket.zero and not flushed,
+            next(iter(self._flying.values())).version,
         )
-        wanted = not ticket.zero and (action in ("hold", "flush") or (action == "apply" and opt.needs(arrival)))
+        # Whether the rule would read the values: asked once, because a gradient that nobody reads is never computed.
+        used = action != "drop" and opt.needs(arrival)
+        wanted = not ticket.zero and (used or action in ("hold", "flush"))
         tensors: list[Tensor] | None = None
         try:
             if wanted and contribution is not _nothing:
                 tensors = self._checked(contribution() if callable(contribution) else contribution)
                 if finite is None:
-                    finite = all(is_finite(tensor) for tensor in tensors)
+                    finite = all(map(is_finite, tensors))
             broken = tensors is not None and finite is False
-            status = self._carry_out(action, verdict.weight, arrival, None if broken else tensors)
+            status = self._carry_out(action, decision.weight, arrival, None if broken else tensors, used)
         except BaseException:
             self.policy.state = undo
             raise
         self.arrivals += 1
         self.non_finite += broken
-        self._now = self._now if math.isnan(at) else at
+        if at == at:  # not NaN: there is a clock
+            self._now = at
         if contribution is _nothing:
             self._record.gave_up(ticket)
-        self._record.arrived(ticket, status, self.arrivals, opt.t if opt.version > version else 0, group, at)
+        self._record.arrived(ticket, status, self.arrivals, version if opt.version > version else 0, group, at)
         self._forget(ticket)
         cancelled: tuple[Ticket, ...] = ()
         if self._may_cancel:
@@ -323,7 +374,7 @@ class Server:
 
     def _checked_time(self, at: float) -> float:
         if self._record.clock == "none":
-            if not math.isnan(at):
+            if at == at:  # not NaN
                 raise ValueError(f"Invalid at value: {at:g} (the server has no clock: make it with clock='real')")
             return math.nan
         if math.isnan(at) or at < self._now:
@@ -331,11 +382,13 @@ class Server:
         return at
 
     def _checked(self, contribution: Contribution) -> list[Tensor]:
-        if not isinstance(contribution, (Tensor, Sequence)):
-            raise TypeError(
-                f"Invalid contribution: {type(contribution).__name__} (expected a tensor, or one a parameter)"
-            )
-        tensors = [contribution] if isinstance(contribution, Tensor) else list(contribution)
+        if isinstance(contribution, Tensor):
+            tensors = [contribution]
+        elif isinstance(contribution, Sequence):
+            tensors = list(contribution)
+        else:
+            kind = type(contribution).__name__
+            raise TypeError(f"Invalid contribution: {kind} (expected a tensor, or one a parameter)")
         if len(tensors) != len(self._params):
             raise ValueError(f"A contribution needs {len(self._params)} tensors, got {len(tensors)}")
         for i, (tensor, p) in enumerate(zip(tensors, self._params, strict=True)):
@@ -350,13 +403,21 @@ class Server:
                 )
         return tensors
 
-    def _carry_out(self, action: str, weight: float, arrival: Arrival, tensors: list[Tensor] | None) -> str:
-        """Do what the verdict says; ``tensors`` is None where there is nothing to look at. Returns the status."""
+    def _carry_out(self, action: str, weight: float, arrival: Arrival, tensors: list[Tensor] | None, used: bool) -> str:
+        """Do what the policy says and return the status.
+
+        Args:
+            action: What the policy says.
+            weight: In a mean that is held back.
+            arrival: For the optimizer.
+            tensors: The contribution; None where there is nothing to look at.
+            used: Whether the optimizer would read it.
+        """
         opt = self.optimizer
         if action == "drop":
             return "dropped"
         held = self._held
-        if action in ("hold", "flush") and tensors is not None:
+        if action != "apply" and tensors is not None:
             total, weights = held or ([torch.zeros_like(t) for t in tensors], 0.0)
             held = (list(torch._foreach_add(total, tensors, alpha=weight)), weights + weight)
         if action == "hold":
@@ -364,21 +425,14 @@ class Server:
             return "held"
         if action == "flush":
             tensors = list(torch._foreach_div(held[0], held[1])) if held is not None and held[1] else None
-        wanted = opt.needs(arrival)
-        zero = arrival.zero or (wanted and tensors is None)
-        try:
-            # A rule that will not look at the values still needs to know which parameters take part: all of them.
-            for p, tensor in zip(self._params, tensors or self._params, strict=True):
-                p.grad = tensor.detach()
-            opt.step(arrival=arrival if zero == arrival.zero else replace(arrival, zero=zero))
-        finally:
-            for p in self._params:
-                p.grad = None
+        zero = arrival.zero or (used and tensors is None)
+        # A rule that will not look at the values still needs to know which parameters take part: all of them.
+        opt.receive(arrival if zero == arrival.zero else replace(arrival, zero=zero), tensors or self._params)
         if action == "flush":
             self._held = None
-        if zero or (not wanted and not opt.drops(arrival)):
+        if zero or (not used and not opt.drops(arrival)):
             return "zero"
-        return "applied" if wanted else "dropped"
+        return "applied" if used else "dropped"
 
     # ---- the record ---------------------------------------------------------------------------------------------
 
@@ -397,7 +451,7 @@ class Server:
             "joined": sorted(self._joined),
             "flying": [astuple(ticket) for ticket in self._flying.values()],
             "lost": list(self._lost),
-            "slots": dict(self._slots),
+            "slots": dict(self._slots.items()),
             "held": self._held,
             "record": self._record.state_dict(),
         }
@@ -424,11 +478,11 @@ class Server:
         self._busy, self._joined = dict(state["busy"]), set(state["joined"])
         self._flying = {values[0]: Ticket(*values) for values in state["flying"]}
         self._lost = list(state["lost"])
-        self._free += self._slots.values()
-        slots = {n: [[tensor.clone() for tensor in point] for point in slot] for n, slot in state["slots"].items()}
-        self._slots = {n: self._free.pop() if self._free else self._make_slot() for n in slots}
-        for number, slot in slots.items():
-            for point, saved_point in zip(self._slots[number], slot, strict=True):
+        slots = {n: [[tensor.clone() for tensor in point] for point in points] for n, points in state["slots"].items()}
+        for number, _ in self._slots.items():
+            self._slots.release(number)
+        for number, saved_points in slots.items():
+            for point, saved_point in zip(self._slots.take(number), saved_points, strict=True):
                 torch._foreach_copy_(point, saved_point)
         held = state["held"]
         self._held = None if held is None else ([tensor.clone() for tensor in held[0]], held[1])

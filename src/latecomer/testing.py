@@ -123,7 +123,7 @@ def check_engine(
     *,
     processes: bool = True,
     only: Collection[str] | None = None,
-    patience: float = 60.0,
+    timeout: float = 60.0,
 ) -> list[str]:
     """Check that an engine keeps its contract; raise `EngineError` for the first thing it does wrong.
 
@@ -131,7 +131,7 @@ def check_engine(
         make_engine: Makes a fresh engine.
         processes: Whether workers are processes of their own, which may be killed by what they compute.
         only: Names out of `CHECKS`, to look at some things only; taking and leaving seats are always looked at.
-        patience: Seconds to wait for anything; more where workers take long to start.
+        timeout: Seconds to wait for anything; more where workers take long to start.
 
     Returns:
         What was checked.
@@ -149,7 +149,7 @@ def check_engine(
     wanted |= _ALWAYS | ({"killed"} if "restarted" in wanted else {"restarted"} if "killed" in wanted else set())
     if not processes:
         wanted -= _DEADLY
-    check, found = _Check(make_engine, patience), []
+    check, found = _Check(make_engine, timeout), []
     with contextlib.closing(check):
         for name in CHECKS:
             if name in wanted:
@@ -162,14 +162,14 @@ def _must(true: bool, what: str) -> None:
         raise EngineError(what)
 
 
-def _wait_for(engine: Engine, patience: float, *wanted: type) -> list[Any]:
+def _wait_for(engine: Engine, timeout: float, *wanted: type) -> list[Any]:
     """Wait until there is one event for each of these types, and return them in order."""
     found: list[Event] = []
-    until = time.monotonic() + patience
+    until = time.monotonic() + timeout
     while len(found) < len(wanted):
         found += engine.events(1.0)
         if time.monotonic() > until:
-            raise EngineError(f"waited {patience:g} s for {[w.__name__ for w in wanted]}, got {found}")
+            raise EngineError(f"waited {timeout:g} s for {[w.__name__ for w in wanted]}, got {found}")
     if sorted(type(event).__name__ for event in found) != sorted(w.__name__ for w in wanted):
         raise EngineError(f"expected {[w.__name__ for w in wanted]}, got {found}")
     return found
@@ -178,14 +178,14 @@ def _wait_for(engine: Engine, patience: float, *wanted: type) -> list[Any]:
 class _Check:
     """One engine, taken through the table of faults."""
 
-    def __init__(self, make_engine: Callable[[], Engine], patience: float) -> None:
-        self.make_engine, self.patience = make_engine, patience
+    def __init__(self, make_engine: Callable[[], Engine], timeout: float) -> None:
+        self.make_engine, self.timeout = make_engine, timeout
         self.engine = make_engine()
         self.spec = WorkerSpec(Probe(), size=10, dtype=torch.float64, points=2)
         self.slots = self.engine.start(self.spec, seats=2, slots=3)
 
     def one(self, wanted: type, seat: int, number: int | None = None) -> Any:
-        (event,) = _wait_for(self.engine, self.patience, wanted)
+        (event,) = _wait_for(self.engine, self.timeout, wanted)
         if event.seat != seat or (number is not None and getattr(event, "number", None) != number):
             raise EngineError(f"expected {wanted.__name__} of seat {seat} and ticket {number}, got {event}")
         return event
@@ -196,7 +196,7 @@ class _Check:
         return Job(number, slot, sample=2**63 + number, version=3, here=1.0, before=-0.9, **more)
 
     def seats(self) -> str:
-        seats = {event.seat for event in _wait_for(self.engine, self.patience, Ready, Ready)}
+        seats = {event.seat for event in _wait_for(self.engine, self.timeout, Ready, Ready)}
         _must(seats == {0, 1}, f"seats 0 and 1 must be ready, got {seats}")
         shapes = [(len(slot.points), slot.gradient.shape, slot.gradient.dtype) for slot in self.slots]
         _must(shapes == [(2, torch.Size([10]), torch.float64)] * 3, f"the slots have the wrong shapes: {shapes}")
@@ -275,7 +275,7 @@ class _Check:
             self.engine.submit(0, self.job(number))
             self.engine.kill(0)
             found: list[Event] = []
-            until = time.monotonic() + self.patience
+            until = time.monotonic() + self.timeout
             while not found or not isinstance(found[-1], Died):
                 found += self.engine.events(1.0)
                 _must(time.monotonic() < until, f"a killed worker's death is not reported, only {found}")
@@ -296,38 +296,38 @@ class _Check:
         self.engine.close()
 
     def averages(self) -> str:
-        return _averages(self.make_engine, self.patience)
+        return _averages(self.make_engine, self.timeout)
 
     def run(self) -> str:
         return _whole_run(self.make_engine)
 
     def orphans(self) -> str:
-        return _orphans(self.make_engine, self.patience)
+        return _orphans(self.make_engine, self.timeout)
 
 
-def _averages(make_engine: Callable[[], Engine], patience: float) -> str:
+def _averages(make_engine: Callable[[], Engine], timeout: float) -> str:
     problem = Normed()
     flat = FlatModule(problem.model(0))
     here = Contributor(problem, flat, 1)
-    size, count = flat.x.numel(), len(here.statistics.from_last_job)
+    size, count = flat.x.numel(), here.averages.size
     with make_engine() as engine:
         slots = engine.start(WorkerSpec(problem, size, flat.x.dtype, statistics=count), seats=1, slots=2)
-        _wait_for(engine, patience, Ready)
+        _wait_for(engine, timeout, Ready)
         for slot in slots:
             slot.points[0].copy_(flat.x.detach())
         engine.submit(0, Job(0, slot=1, sample=7))
-        _wait_for(engine, patience, Done)
+        _wait_for(engine, timeout, Done)
         with one_thread(), torch.random.fork_rng(devices=[]):
             here(slots[1].points, torch.empty(size), 0, 7, 0, 1)
         _must(
-            torch.equal(slots[1].statistics, here.statistics.from_last_job),
+            torch.equal(slots[1].statistics, here.averages.from_last_job),
             "running averages do not come up as computed",
         )
         slots[0].statistics.copy_(torch.arange(count) + 1.0)
         engine.submit(0, Job(1, slot=0, evaluate=True))
-        (event,) = _wait_for(engine, patience, Evaluated)
+        (event,) = _wait_for(engine, timeout, Evaluated)
         flat.at(slots[0].points[0])
-        here.statistics.load(torch.arange(count) + 1.0)
+        here.averages.load(torch.arange(count) + 1.0)
         _must(event.metrics == evaluated(problem, flat.module), "running averages do not go down to be evaluated")
     return "running averages go both ways"
 
@@ -337,7 +337,7 @@ def _whole_run(make_engine: Callable[[], Engine]) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.parquet"
         result = fit(
-            problem, optimizer="ordered-mu2", lr=0.01, workers=2, engine=make_engine(), steps=100, record=path,
+            problem, method="ordered-mu2", lr=0.01, workers=2, engine=make_engine(), steps=100, record=path,
             callbacks=[KillAt((0, 20), (1, 40), (1, 60))],
         )  # fmt: skip
         again = replay(path, problem)
@@ -347,15 +347,15 @@ def _whole_run(make_engine: Callable[[], Engine]) -> str:
     return "a run with deaths replays to the same bits"
 
 
-def _orphans(make_engine: Callable[[], Engine], patience: float) -> str:
+def _orphans(make_engine: Callable[[], Engine], timeout: float) -> str:
     """Kill a server, and wait for everybody it had started."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    server = context.Process(target=_serve_for_ever, args=(make_engine, patience, theirs), name="server")
+    server = context.Process(target=_serve_for_ever, args=(make_engine, timeout, theirs), name="server")
     server.start()
     theirs.close()
     try:
-        _must(ours.poll(2 * patience), "a server in a process of its own did not get its workers up")
+        _must(ours.poll(2 * timeout), "a server in a process of its own did not get its workers up")
         pids, memory = ours.recv()
     except EOFError:
         raise EngineError("a server in a process of its own ended before its workers were up") from None
@@ -363,16 +363,16 @@ def _orphans(make_engine: Callable[[], Engine], patience: float) -> str:
         server.kill()
         server.join()
         ours.close()
-    _must(all(_ended(pid, patience) for pid in pids), f"the server was killed, and workers live on ({pids})")
+    _must(all(_ended(pid, timeout) for pid in pids), f"the server was killed, and workers live on ({pids})")
     _must(not memory & _shared_memory(), f"the server was killed, and shared memory is left: {sorted(memory)}")
     return "nothing is left of a server that is killed"
 
 
-def _serve_for_ever(make_engine: Callable[[], Engine], patience: float, pipe: Connection) -> None:
+def _serve_for_ever(make_engine: Callable[[], Engine], timeout: float, pipe: Connection) -> None:
     before = _shared_memory()
     engine = make_engine()
     engine.start(WorkerSpec(Probe(), size=10, dtype=torch.float64), seats=2, slots=2)
-    pids = [event.pid for event in _wait_for(engine, patience, Ready, Ready)]
+    pids = [event.pid for event in _wait_for(engine, timeout, Ready, Ready)]
     pipe.send((pids, _shared_memory() - before))
     threading.Event().wait()
 
@@ -382,13 +382,13 @@ def _shared_memory() -> set[str]:
     return {path.name for path in folder.iterdir() if not path.name.startswith("sem.")} if folder.exists() else set()
 
 
-def _ended(pid: int, patience: float = 60.0) -> bool:
-    """Wait until a process that is not our child has ended, as long as patience lasts."""
+def _ended(pid: int, timeout: float = 60.0) -> bool:
+    """Wait until a process that is not our child has ended, as long as timeout lasts."""
     try:
         watched = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
     try:
-        return bool(select.select([watched], [], [], patience)[0])
+        return bool(select.select([watched], [], [], timeout)[0])
     finally:
         os.close(watched)

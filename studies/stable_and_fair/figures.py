@@ -11,9 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from latecomer.report.style import GREY, tidy
-from latecomer.research import CANDIDATES, METRICS
 
 from .board import front_of
+from .candidates import CANDIDATES
+from .plans import METRICS
 
 __all__ = ["plane", "rate_curves"]
 

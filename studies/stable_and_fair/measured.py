@@ -11,12 +11,14 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from latecomer import Run
 from latecomer.experiments import FinishedRun, RunSpec, Store
 from latecomer.experiments.sweep import problem_of
 from latecomer.problems import Problem, Quadratic
 from latecomer.server import Server
-from latecomer.simulation.simulate import Run, simulate
+from latecomer.simulation import simulate
 from latecomer.theory import influence
+from latecomer.training import OnArrival
 
 __all__ = ["Watch", "run_measured", "slow_over_fast"]
 
@@ -48,7 +50,7 @@ class Watch:
         >>> problem = lc.problems.two_centres(distance=10.0)
         >>> trace = lc.delays.DataDependent(workers=7, slow_share=0.1).trace(steps=2000, seed=0)
         >>> watch, options = Watch(problem, len(trace)), {"lr": 0.01, "beta": 0.05, "clip": 2.0}
-        >>> run = lc.simulate(problem, "clipped-catch-up", trace, watch=watch, **options)
+        >>> run = lc.simulate(problem, "clipped-catch-up", trace, callbacks=[OnArrival(watch)], **options)
         >>> found = watch.outcome(run)
         >>> found["clipped_slow"] > 5 * found["clipped_fast"], 0 < found["slow_over_fast"] < found["declared"]
         (True, True)
@@ -124,7 +126,13 @@ def run_measured(spec: dict[str, Any], folder: str) -> FinishedRun:
     problem, trace = problem_of(run), run.make_trace()
     watch = Watch(problem, len(trace))
     result = simulate(
-        problem, run.method, trace, seed=run.seed, evaluate_every=run.evaluate_every, watch=watch, **run.options
+        problem,
+        run.method,
+        trace,
+        seed=run.seed,
+        evaluate_every=run.evaluate_every,
+        callbacks=[OnArrival(watch)],
+        **run.options,
     )
     seconds = time.process_time() - start
     dropped = int((result.trace.status == "dropped").sum())

@@ -83,7 +83,7 @@ def real(
         for lr in rates:
             candidate = CANDIDATES[name]
             result = fit(
-                problem, optimizer=candidate.method, workers=workers, engine=engine, steps=steps, seed=seed, lr=lr,
+                problem, method=candidate.method, workers=workers, engine=engine, steps=steps, seed=seed, lr=lr,
                 evaluate_every=steps, **candidate.options,
             )  # fmt: skip
             last, slow = result.history.row(-1, named=True), result.trace.group > 0

@@ -9,9 +9,11 @@ from typing import Any
 import polars as pl
 
 from latecomer.report.markdown import Part
-from latecomer.research import CANDIDATES, METRICS, PROBLEMS, RECOMMENDED
 
+from .candidates import CANDIDATES, RECOMMENDED
+from .fairness import PROBLEMS
 from .figures import NAMES
+from .plans import METRICS
 
 __all__ = ["hard_parts", "number", "pareto_parts", "real_parts", "share"]
 

@@ -10,23 +10,24 @@ from latecomer._util.parallel import in_parallel
 from latecomer.delays import SampleCost, WorkerSpeeds
 from latecomer.problems import Logistic, Quadratic
 from latecomer.server import Server
-from latecomer.simulation.simulate import simulate
+from latecomer.simulation import simulate
 from latecomer.theory.counter_example import METHODS, CounterExample
 from latecomer.theory.theorem1 import nonconvex
 from latecomer.theory.workers import fastest
+from latecomer.training import OnArrival
 
 from .adversary import worst
 from .rates import DIMENSIONS, convex_run, nonconvex_run
 
 __all__ = ["adversary_jobs", "counter_example_jobs", "rate_jobs", "run", "time_jobs"]
 
-Job = tuple[str, dict[str, Any]]
+StudyJob = tuple[str, dict[str, Any]]
 DURATIONS = (1.0, 1.0, 1.5, 2.0, 3.0, 6.0, 20.0, 100.0)
 EPSILON = 0.5
 COSTS = (1.0, 10.0)
 
 
-def run(jobs: Sequence[Job], processes: int) -> Iterator[dict[str, Any]]:
+def run(jobs: Sequence[StudyJob], processes: int) -> Iterator[dict[str, Any]]:
     """Run jobs of this module, in parallel; rows come as they are done, each with its study's name.
 
     Examples:
@@ -42,7 +43,7 @@ def one(study: str, options: dict[str, Any]) -> dict[str, Any]:
     return {"study": study, **_STUDIES[study](**options)}
 
 
-def counter_example_jobs(workers: Sequence[int], seeds: int) -> list[Job]:
+def counter_example_jobs(workers: Sequence[int], seeds: int) -> list[StudyJob]:
     """Return all methods on data-dependent and on independent delays, for each number of workers.
 
     Examples:
@@ -58,7 +59,7 @@ def counter_example_jobs(workers: Sequence[int], seeds: int) -> list[Job]:
     ]
 
 
-def rate_jobs(scale: float, seeds: int) -> list[Job]:
+def rate_jobs(scale: float, seeds: int) -> list[StudyJob]:
     """Return runs over T, over M and over the learning rate; ``scale`` multiplies every T.
 
     Examples:
@@ -67,7 +68,7 @@ def rate_jobs(scale: float, seeds: int) -> list[Job]:
     """
     steps = [int(scale * t) for t in (1000, 2000, 4000, 8000, 16_000)]
     crowd = (2, 3, 5, 9, 17, 33, 65)
-    jobs: list[Job] = []
+    jobs: list[StudyJob] = []
     for seed in range(seeds):
         for dependent in (False, True):
             shared = {"dependent": dependent, "seed": seed}
@@ -81,7 +82,7 @@ def rate_jobs(scale: float, seeds: int) -> list[Job]:
     return jobs
 
 
-def time_jobs() -> list[Job]:
+def time_jobs() -> list[StudyJob]:
     """Return the choice of the fastest workers, one job a number of workers.
 
     Examples:
@@ -91,7 +92,7 @@ def time_jobs() -> list[Job]:
     return [("time", {"workers": m}) for m in range(1, len(DURATIONS) + 1)]
 
 
-def adversary_jobs(tries: int, seeds: int) -> list[Job]:
+def adversary_jobs(tries: int, seeds: int) -> list[StudyJob]:
     """Return searches for the schedule that hurts most.
 
     Examples:
@@ -149,7 +150,15 @@ def _time(workers: int) -> dict[str, Any]:
         if reached != reached and sums[0] / sums[1] <= EPSILON:
             reached = float(trace.end[server.arrivals - 1])
 
-    simulate(problem, "ordered-momentum", trace, lr=promised.lr, beta=promised.beta, evaluate_every=steps, watch=watch)
+    simulate(
+        problem,
+        "ordered-momentum",
+        trace,
+        lr=promised.lr,
+        beta=promised.beta,
+        evaluate_every=steps,
+        callbacks=[OnArrival(watch)],
+    )
     return {
         "workers": workers,
         "steps": steps,

@@ -15,7 +15,7 @@ from latecomer._util.intervals import Interval
 from latecomer.delays import DelayModel, Uniform
 from latecomer.optim.projection import Ball
 from latecomer.problems import Logistic, Quadratic
-from latecomer.simulation.simulate import simulate
+from latecomer.simulation import simulate
 from latecomer.theory.estimates import Constants, estimate
 from latecomer.theory.measuring import mean_squared_gradient
 from latecomer.theory.theorem1 import nonconvex

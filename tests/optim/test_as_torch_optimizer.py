@@ -20,7 +20,8 @@ DTYPES = [torch.float64, torch.float32, torch.bfloat16]
 DELAYS = [0, 1, 0, 2, 4, 0, 3, 1]
 SQUARES = [t**2 for t in range(1, 40)]
 BUSY: dict[str, dict[str, Any]] = {
-    name: {"weight_decay": 0.1, "output": "uniform", "seed": 4} | ({"weights": SQUARES} if "anytime" in name else {})
+    name: {"weight_decay": 0.1, "output": "uniform", "output_seed": 4}
+    | ({"weights": SQUARES} if "anytime" in name else {})
     for name in NAMES
 }
 
@@ -394,7 +395,7 @@ def test_uniform_output_is_uniform() -> None:
     counts = [0] * steps
     for seed in range(runs):
         x = torch.nn.Parameter(torch.zeros(1))
-        opt = OrderedMomentum([x], lr=0.0, output="uniform", seed=seed)
+        opt = OrderedMomentum([x], lr=0.0, output="uniform", output_seed=seed)
         for t in range(steps):
             x.data.fill_(t + 1)  # the iterate says which one it is
             x.grad = torch.zeros(1)

@@ -177,8 +177,8 @@ def test_one_point_rules_refuse_a_second_gradient() -> None:
         ("lr", torch.zeros(2), ValueError),
         ("weight_decay", -1.0, ValueError),
         ("output", "best", ValueError),
-        ("seed", -1, ValueError),
-        ("seed", 0.5, TypeError),
+        ("output_seed", -1, ValueError),
+        ("output_seed", 0.5, TypeError),
     ],
 )
 def test_bad_options_of_every_method(name: str, option: str, value: Any, error: type[Exception]) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from latecomer.optim import Arrival, Ball, Box, DelayAdaptiveSGD, DelayFilteredSGD, OrderedMu2Anytime
-from latecomer.optim._schedule import missed, retained
+from latecomer.optim._coefficients import missed, retained
 from support import flat, make, parameters, run
 
 

@@ -357,7 +357,7 @@ def test_batch_norm_goes_on_from_a_checkpoint_with_the_same_bits(method: str, ti
 
     straight = run()
     with pytest.raises(StopError):
-        run(checkpoint=path, checkpoint_every=5, watch=stop)
+        run(checkpoint=path, checkpoint_every=5, callbacks=[lc.training.OnArrival(stop)])
     resumed = run(checkpoint=path)
     assert same(straight.state, resumed.state)
     assert straight.history.equals(resumed.history)
@@ -403,4 +403,9 @@ def test_bad_networks() -> None:
 
 def test_a_batch_of_one_is_enough_behind_the_small_stem(tiny: list[Any]) -> None:
     problem = Cifar10(width=SLIM, weights="none", stem="small", batch_size=1)
-    problem.loss(problem.model(0), problem.batch(0, 0)).backward()
+    model = problem.model(0)
+    loss = problem.loss(model, problem.batch(0, 0))
+    loss.backward()
+    assert loss.isfinite()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    assert any(p.grad.any() for p in model.parameters())

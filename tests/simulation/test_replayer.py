@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -84,11 +85,19 @@ def test_an_eventful_recorded_run_replays_to_the_bit(name: str, tmp_path: Path) 
                 raise RuntimeError("killed")
 
         with pytest.raises(RuntimeError, match="killed"):
-            lc.simulate(problem, name, trace, checkpoint=path, checkpoint_every=1, watch=watch, **options)
+            lc.simulate(
+                problem,
+                name,
+                trace,
+                checkpoint=path,
+                checkpoint_every=1,
+                callbacks=[lc.training.OnArrival(watch)],
+                **options,
+            )
         resumed = lc.simulate(problem, name, trace, checkpoint=path, **options)
         assert torch.equal(resumed.state["x"], x)
         assert resumed.trace.digest == trace.digest
-        path.unlink()
+        shutil.rmtree(path)
 
 
 class MeanOfThree(lc.policy.Policy):
@@ -96,11 +105,11 @@ class MeanOfThree(lc.policy.Policy):
 
     name = "mean-of-three"
 
-    def receive(self, ticket: lc.policy.Ticket, delay: int) -> lc.policy.Verdict:
+    def receive(self, ticket: lc.policy.Ticket, delay: int) -> lc.policy.Decision:
         self.state["n"] = self.state.get("n", 0) + 1
         if delay == 2:
-            return lc.policy.Verdict("drop")
-        return lc.policy.Verdict("flush" if self.state["n"] % 3 == 0 else "hold")
+            return lc.policy.Decision("drop")
+        return lc.policy.Decision("flush" if self.state["n"] % 3 == 0 else "hold")
 
     def cancel(self, in_flight: Any, version: int) -> list[lc.policy.Ticket]:
         return [ticket for ticket in in_flight if version - ticket.version >= 3]

@@ -16,7 +16,7 @@ import torch
 
 import latecomer as lc
 from delay_models import MODELS
-from latecomer.core.state import PATIENCE
+from latecomer.core.state import NON_FINITE_LIMIT
 from latecomer.problems import Digits, Quadratic
 from support import KINDS, NAMES, OPTIONS, TWINS
 
@@ -89,7 +89,14 @@ def test_a_run_resumed_from_any_checkpoint_has_the_same_bits(name: str, tmp_path
 
         with pytest.raises(StopError):
             lc.simulate(
-                problem, name, trace, evaluate_every=7, checkpoint=path, checkpoint_every=1, watch=watch, **options
+                problem,
+                name,
+                trace,
+                evaluate_every=7,
+                checkpoint=path,
+                checkpoint_every=1,
+                callbacks=[lc.training.OnArrival(watch)],
+                **options,
             )
         resumed = lc.simulate(problem, name, trace, evaluate_every=7, checkpoint=path, **options)
         assert bits(resumed) == bits(straight)
@@ -108,7 +115,7 @@ SCRIPT = textwrap.dedent(
         if server.arrivals >= 120 and not told:
             told.append(print("going", flush=True))
         time.sleep(0.01 * (bool(told) and len(sys.argv) > 2))  # a victim waits for its murderer
-    options = dict(lr=0.01, checkpoint=sys.argv[1], checkpoint_every=50, watch=watch)
+    options = dict(lr=0.01, checkpoint=sys.argv[1], checkpoint_every=50, callbacks=[lc.training.OnArrival(watch)])
     run = lc.simulate(lc.problems.quadratic(), "catch-up", trace, **options)
     print(run.state["x"].tolist())
     """
@@ -136,7 +143,7 @@ def test_killed_and_resumed_gives_the_same_bits(sign: int, tmp_path: Path) -> No
 
 def test_checkpoints_of_other_runs_and_broken_ones_are_refused(tmp_path: Path) -> None:
     trace = lc.delays.Constant(workers=2).trace(steps=20, seed=0)
-    path = tmp_path / "run.ckpt"
+    path = tmp_path / "run"
 
     def go(**changes: Any) -> lc.Run:
         arguments: dict[str, Any] = {"method": "momentum", "trace": trace, "lr": 0.1, **changes}
@@ -144,13 +151,28 @@ def test_checkpoints_of_other_runs_and_broken_ones_are_refused(tmp_path: Path) -
 
     go()
     for change in ({"lr": 0.2}, {"method": "catch-up"}, {"seed": 3}, {"trace": trace.head(10)}):
-        with pytest.raises(ValueError, match="is the checkpoint of another run"):
+        with pytest.raises(ValueError, match="has checkpoints of another run"):
             go(**change)
-    whole = path.read_bytes()
+    straight = lc.simulate(Quadratic(), "momentum", trace, lr=0.1)
+    *_, newest = sorted(path.glob("arrival-*.json"))
+    whole = newest.read_bytes()
     for damaged in (b"", b"nonsense", whole[: len(whole) // 2]):
-        path.write_bytes(damaged)
-        with pytest.raises(ValueError, match="is damaged or no checkpoint: remove it"):
-            go()
+        newest.write_bytes(damaged)
+        with pytest.warns(UserWarning, match="is damaged .*: going back to the one before"):
+            assert bits(go()) == bits(straight)
+    for file in path.glob("arrival-*.json"):
+        file.write_bytes(b"nonsense")
+    with pytest.warns(UserWarning, match="is damaged"), pytest.raises(ValueError, match="remove them to start"):
+        go()
+
+
+def test_a_checkpoint_of_another_version_gets_one_sentence(tmp_path: Path) -> None:
+    trace = lc.delays.Constant(workers=2).trace(steps=20, seed=0)
+    lc.simulate(Quadratic(), "momentum", trace, lr=0.1, checkpoint=tmp_path)
+    for file in tmp_path.glob("arrival-*.json"):
+        file.write_text(file.read_text().replace('"format": 3', '"format": 2'))
+    with pytest.raises(ValueError, match=r"written by another version .* finish the run with that version, or choose"):
+        lc.simulate(Quadratic(), "momentum", trace, lr=0.1, checkpoint=tmp_path)
 
 
 def test_a_diverged_run_ends_cleanly_and_says_when() -> None:
@@ -173,15 +195,15 @@ class Broken(Quadratic):
 def test_a_run_that_only_gets_nan_is_given_up() -> None:
     trace = lc.delays.Constant(workers=3).trace(steps=5000, seed=0)
     run = lc.simulate(Broken(), "async-sgd", trace, lr=0.1)
-    assert run.diverged_at == run.non_finite == PATIENCE
+    assert run.diverged_at == run.non_finite == NON_FINITE_LIMIT
     assert torch.equal(run.state["x"], torch.full((10,), 5.0, dtype=torch.float64))
 
 
 def test_uniform_output_is_one_of_the_iterates() -> None:
     trace = lc.delays.Constant(workers=3).trace(steps=50, seed=0)
     seen: list[torch.Tensor] = [torch.full((10,), 5.0, dtype=torch.float64)]
-    watch = {"watch": lambda server: seen.append(server._params[0].detach().clone())}
-    run = lc.simulate(Quadratic(), "ordered-momentum", trace, lr=0.1, output="uniform", **watch)
+    watch = lc.training.OnArrival(lambda server: seen.append(server._params[0].detach().clone()))
+    run = lc.simulate(Quadratic(), "ordered-momentum", trace, lr=0.1, output="uniform", callbacks=[watch])
     assert any(torch.equal(run.output["x"], x) for x in seen[:-1])
     assert torch.equal(run.state["x"], seen[-1])
 
@@ -192,7 +214,7 @@ def test_evaluation_schedule_and_progress() -> None:
     tell = {"progress": lambda done, total: told.append((done, total))}
     run = lc.simulate(Quadratic(), "momentum", trace, lr=0.1, evaluate_every=10, **tell)
     assert run.history["update"].to_list() == [0, 10, 20, 25]
-    assert told == [(10, 25), (20, 25), (25, 25)]
+    assert told == [(0, 25), (10, 25), (20, 25), (25, 25)]
 
 
 def test_what_is_no_problem_trace_policy_or_function_gets_a_sentence() -> None:
@@ -232,27 +254,30 @@ def test_what_is_no_problem_trace_policy_or_function_gets_a_sentence() -> None:
             "loss must return one number that depends on the .*, got float",
         ),
         ((Vector(), "momentum", trace), TypeError, r"got a tensor of shape \(8, 1\)"),
-        ((NoMetrics(), "momentum", trace), TypeError, "evaluate must return names and numbers, got 3"),
+        ((NoMetrics(), "momentum", trace), TypeError, "evaluate must return a dict of names and numbers, got 3"),
         ((Taken(), "momentum", trace), ValueError, "may not call a metric 'update'"),
     ]:
         with pytest.raises(kind, match=message):
             lc.simulate(*arguments, lr=0.1)
     for option, message in [
         ({"policy": "x"}, "Invalid policy: 'x'"),
-        ({"watch": 3}, "must be functions, got 3"),
-        ({"progress": 3}, "must be functions, got 3"),
+        ({"scheduler": 3}, "Invalid scheduler: 3"),
+        ({"callbacks": [3]}, "Invalid callbacks: 3"),
+        ({"progress": 3}, "Invalid progress: 3"),
     ]:
         with pytest.raises(TypeError, match=message):
             lc.simulate(Quadratic(), "momentum", trace, lr=0.1, **option)
 
 
-def test_a_checkpoint_is_a_file_and_its_folder_is_made(tmp_path: Path) -> None:
+def test_a_checkpoint_is_a_folder_and_it_is_made(tmp_path: Path) -> None:
     trace = lc.delays.Constant(3).trace(5)
-    for bad in ("", tmp_path):
-        with pytest.raises(ValueError, match=r"is a folder \(expected the path of a file\)"):
+    file = tmp_path / "run.ckpt"
+    file.write_text("a checkpoint of version 0.1 was a file")
+    for bad in ("", file):
+        with pytest.raises(ValueError, match=r"Invalid checkpoint: .* \(expected .*folder\)"):
             lc.simulate(Quadratic(), "momentum", trace, lr=0.1, checkpoint=bad)
-    lc.simulate(Quadratic(), "momentum", trace, lr=0.1, checkpoint=tmp_path / "a" / "b" / "run.ckpt")
-    assert (tmp_path / "a" / "b" / "run.ckpt").exists()
+    lc.simulate(Quadratic(), "momentum", trace, lr=0.1, checkpoint=tmp_path / "a" / "b")
+    assert list((tmp_path / "a" / "b").glob("arrival-*.json"))
 
 
 @pytest.mark.parametrize(
@@ -293,7 +318,7 @@ def last_half_excess(name: str, trace: lc.Trace, problem: Quadratic, **options: 
         if server.arrivals > half:
             mean.add_(server.optimizer.param_groups[0]["params"][0].detach(), alpha=1 / (len(trace) - half))
 
-    lc.simulate(problem, name, trace, watch=watch, evaluate_every=len(trace), **options)
+    lc.simulate(problem, name, trace, callbacks=[lc.training.OnArrival(watch)], evaluate_every=len(trace), **options)
     return problem.excess(mean)
 
 
@@ -393,9 +418,11 @@ def test_dropout_and_buffers_follow_the_ticket_and_the_checkpoint(method: str, t
 
     path = tmp_path / "own.ckpt"
     with pytest.raises(RuntimeError, match="killed"):
-        lc.simulate(Own(), method, trace, lr=0.02, checkpoint=path, checkpoint_every=5, watch=stop)
+        lc.simulate(
+            Own(), method, trace, lr=0.02, checkpoint=path, checkpoint_every=5, callbacks=[lc.training.OnArrival(stop)]
+        )
     assert bits(lc.simulate(Own(), method, trace, lr=0.02, checkpoint=path)) == bits(straight)
-    with pytest.raises(ValueError, match="checkpoint of another run"):
+    with pytest.raises(ValueError, match="checkpoints of another run"):
         lc.simulate(Own(careless=True), method, trace, lr=0.02, checkpoint=path)
 
 
@@ -415,17 +442,15 @@ def test_both_points_of_a_sample_see_the_same_dropout() -> None:
     """At lr 0 the points are equal, so the contribution g - (1-beta)g' is beta·g for every ticket."""
     trace = lc.delays.Constant(2, 0.3).trace(steps=10, seed=0)
     from latecomer.core.gradient import Contributor
-    from latecomer.policy import Async
-    from latecomer.simulation.simulate import _Simulation
+    from latecomer.simulation import Simulation
 
-    going = _Simulation(Own(), "ordered-mu2", trace, {"lr": 0.0}, 0, Async())
-    alone = Contributor(Own(), going.flat, points=1)
-    g = torch.empty_like(going.gradient)
-    for _ in range(6):
+    going = Simulation(Own(), "ordered-mu2", trace, {"lr": 0.0})
+    alone = Contributor(Own(), going.state.flat, points=1)
+    g = torch.empty_like(going._gradient)
+    for t in range(6):
         going.advance()
-        t = going.t - 1
-        alone([going.flat.x], g, int(trace.ticket[t]), int(trace.sample[t]), int(trace.group[t]), 1)
-        assert torch.equal(going.gradient, g.add(g, alpha=0.1 - 1.0))
+        alone([going.state.flat.x], g, int(trace.ticket[t]), int(trace.sample[t]), int(trace.group[t]), 1)
+        assert torch.equal(going._gradient, g.add(g, alpha=0.1 - 1.0))
 
 
 def test_a_problem_that_calls_zero_grad_still_trains() -> None:
@@ -445,7 +470,7 @@ def test_simulating_leaves_torchs_random_stream_alone() -> None:
 def test_nan_is_given_up_on_also_where_other_arrivals_are_dropped() -> None:
     trace = lc.delays.DataDependent(7, 0.1).trace(steps=2000, seed=0)
     run = lc.simulate(Broken(), "delay-filtered", trace, lr=0.1, threshold=7)
-    assert run.non_finite == PATIENCE
+    assert run.non_finite == NON_FINITE_LIMIT
     assert run.diverged_at is not None
 
 

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import latecomer as lc
-from latecomer.simulation.simulate import simulate
+from latecomer.simulation import simulate
 from latecomer.trace import Trace
+from latecomer.training import OnArrival
 from studies.theory.adversary import Adversary
 
 Array = NDArray[np.float64]
@@ -199,7 +200,8 @@ def test_the_repaired_bound_and_the_one_of_catch_up_hold_on_the_counter_example(
         def watch(server: lc.Server, seen: list[float] = iterates) -> None:
             seen.append(server.optimizer.param_groups[0]["params"][0].item())
 
-        options: dict[str, Any] = {"lr": promised.lr, "beta": beta, "evaluate_every": example.steps, "watch": watch}
+        options: dict[str, Any] = {"lr": promised.lr, "beta": beta, "evaluate_every": example.steps}
+        options["callbacks"] = [OnArrival(watch)]
         simulate(example.problem, "catch-up", example.trace(), **options)
         x = np.array(iterates[:-1])
         assert np.abs(x).max() + example.SUP_NOISE <= allowed

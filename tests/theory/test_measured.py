@@ -103,7 +103,7 @@ def test_the_mean_gradient_vanishes_under_catch_up_and_not_under_ordering() -> N
     for method in ("ordered-momentum", "catch-up"):
         seen: list[float] = []
         options = {"lr": example.promised.lr, "beta": example.promised.beta, "evaluate_every": example.steps}
-        watch = {"watch": lambda server, seen=seen: seen.append(server._params[0].item())}
+        watch = {"callbacks": [lc.training.OnArrival(lambda server, seen=seen: seen.append(server._params[0].item()))]}
         lc.simulate(example.problem, method, example.trace(), **options, **watch)
         means[method] = abs(sum(seen[len(seen) // 2 :]) / (len(seen) - len(seen) // 2))
     assert means["ordered-momentum"] > 5 * means["catch-up"]

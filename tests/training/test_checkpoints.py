@@ -16,13 +16,13 @@ from torch import nn
 
 import latecomer as lc
 from engine_tasks import Die, See, data, network, regression, score
+from latecomer.core import checkpoint as module
 from latecomer.engines import Evaluated, Event
 from latecomer.engines.inline import InlineEngine
-from latecomer.training import checkpoint as module
 from latecomer.training import replay
-from latecomer.training.checkpoint import Saver
 from latecomer.training.journal import Journal
-from latecomer.training.run import Books
+from latecomer.training.run import JournaledRun
+from latecomer.training.saver import Saver
 
 OPTIONS: dict[str, Any] = {"lr": 0.05, "workers": 2, "engine": "inline", "checkpoint_every": 10}
 
@@ -162,7 +162,7 @@ def test_a_torn_journal_is_cut_at_its_last_whole_entry(tmp_path: Path) -> None:
 def test_a_folder_of_another_task_of_the_same_shape_is_refused(other: dict[str, Any], tmp_path: Path) -> None:
     lc.fit(regression(), steps=10, checkpoint=tmp_path, **OPTIONS)
     task = lc.Task(network, other.get("loss", nn.functional.mse_loss), other.get("data", data()), batch_size=16)
-    with pytest.raises(ValueError, match=r"checkpoints of another run \(with another task\)"):
+    with pytest.raises(ValueError, match=r"checkpoints of another run \(with another problem\)"):
         lc.fit(task, steps=20, checkpoint=tmp_path, **OPTIONS)
 
 
@@ -233,15 +233,15 @@ def test_killed_killed_again_and_the_newest_checkpoint_damaged(tmp_path: Path) -
 
 def test_killed_while_the_journal_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left = photographed(tmp_path / "a", tmp_path / "b", 37)
-    done, redo = [], Books.redo
+    done, redo = [], JournaledRun.redo
 
-    def dying(self: Books, entry: Any, compute: Any) -> Any:
+    def dying(self: JournaledRun, entry: Any, compute: Any) -> Any:
         if len(done) == 3:
             raise RuntimeError("killed")
         done.append(entry)
         return redo(self, entry, compute)
 
-    monkeypatch.setattr(Books, "redo", dying)
+    monkeypatch.setattr(JournaledRun, "redo", dying)
     with pytest.raises(RuntimeError, match="killed"):
         lc.fit(regression(), steps=60, checkpoint=left, **OPTIONS)
     monkeypatch.undo()
@@ -271,7 +271,7 @@ def test_every_generator_is_the_tickets(method: str, tmp_path: Path) -> None:
     task = lc.Task(unseeded, noisy, data(), batch_size=16)
     first, second = (task.model(5).state_dict() for _ in range(2))
     assert all(torch.equal(first[key], second[key]) for key in first)
-    lc.fit(task, optimizer=method, lr=0.01, workers=2, steps=30, engine="inline", record=tmp_path / "run.parquet")
+    lc.fit(task, method=method, lr=0.01, workers=2, steps=30, engine="inline", record=tmp_path / "run.parquet")
     assert replay(tmp_path / "run.parquet", task).difference == 0.0
     with pytest.raises(ValueError, match="catch-up has no option 'lrr'"):
         replay(tmp_path / "run.parquet", task, method="catch-up", lrr=3)

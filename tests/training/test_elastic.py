@@ -15,8 +15,7 @@ from engine_tasks import regression, score
 from latecomer.engines import Event, Ready, Slot, WorkerSpec
 from latecomer.engines.inline import InlineEngine
 from latecomer.testing import KillAt
-from latecomer.training import loop as driver
-from latecomer.training import replay
+from latecomer.training import faults, replay
 
 
 class Late(InlineEngine):
@@ -64,7 +63,7 @@ class Come(lc.training.Callback):
             run.stop()
 
 
-OPTIONS: dict[str, Any] = {"optimizer": "ordered-momentum", "lr": 0.05, "beta": 0.2, "workers": 2, "max_workers": 4}
+OPTIONS: dict[str, Any] = {"method": "ordered-momentum", "lr": 0.05, "beta": 0.2, "workers": 2, "max_workers": 4}
 
 
 def test_workers_join_out_of_order_and_the_run_replays(tmp_path: Path) -> None:
@@ -164,7 +163,7 @@ def test_the_run_begins_with_enough_workers() -> None:
 
 
 def test_who_waits_for_workers_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "PATIENCE", 0.0)
+    monkeypatch.setattr(faults, "WAIT_WARNING", 0.0)
     with pytest.warns(UserWarning, match=r"1 of 3 workers are ready, and the run begins with 3.*min_workers="):
         result = lc.fit(regression(), lr=0.05, workers=3, engine=OneByOne({0, 1}), steps=20)
     assert result.server.arrivals == 20

@@ -74,7 +74,7 @@ def test_only_workers_can_be_killed_by_the_run() -> None:
         def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
             run.kill(run.workers)
 
-    with pytest.raises(ValueError, match=r"Invalid seat value: 2 \(there are 2 workers\)"):
+    with pytest.raises(ValueError, match=r"Invalid worker value: 2 \(there are 2 workers\)"):
         lc.fit(regression(), engine="inline", callbacks=[Wrong()], **OPTIONS)
 
 
@@ -121,7 +121,7 @@ class Idle(lc.training.Callback):
 
     def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
         if outcome.arrival in self.arrivals:
-            run.engine.kill(run.history.seat)
+            run.engine.kill(run.evaluator.seat)
 
 
 def test_an_idle_evaluator_may_die_any_number_of_times() -> None:
@@ -150,7 +150,7 @@ class Nobody(InlineEngine):
 
 
 def test_a_run_that_waits_for_its_evaluator_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "PATIENCE", 0.0)
+    monkeypatch.setattr(evaluation, "WAIT_WARNING", 0.0)
     with pytest.warns(UserWarning, match="The run waits for an evaluation.*is there room for one more process"):
         result = lc.fit(regression(evaluate=score), lr=0.05, workers=2, steps=20, evaluate_every=2, engine=Nobody())
     assert result.history.height == 11

@@ -53,7 +53,7 @@ def test_every_method_trains_and_replays_to_the_bit(name: str, tmp_path: Path) -
     options.pop("workers", None)  # the server says how many there are
     task = regression()
     path = tmp_path / "run.parquet"
-    result = lc.fit(task, optimizer=name, workers=3, engine="inline", steps=25, record=path, **options)
+    result = lc.fit(task, method=name, workers=3, engine="inline", steps=25, record=path, **options)
     assert result.server.arrivals == 25
     assert replay(path, task).difference == 0.0
 
@@ -71,7 +71,7 @@ def test_two_points_batchnorm_dropout_clipping_groups_and_a_scheduler_replay_to_
         scheduler=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10, gamma=0.5),
     )
     path = tmp_path / "run.parquet"
-    result = lc.fit(task, optimizer="ordered-mu2", lr=0.1, workers=2, engine=engine, steps=40, record=path)
+    result = lc.fit(task, method="ordered-mu2", lr=0.1, workers=2, engine=engine, steps=40, record=path)
     assert result.server.optimizer.param_groups[0]["lr"] == pytest.approx(0.1 / 16)
     assert set(result.trace.group.tolist()) == {0, 1}
     assert result.history["update"].to_list() == list(range(0, 41, 4))
@@ -87,7 +87,7 @@ def test_two_points_batchnorm_dropout_clipping_groups_and_a_scheduler_replay_to_
 
 def test_synchronous_training_waits_and_averages(tmp_path: Path) -> None:
     task, path = regression(), tmp_path / "run.parquet"
-    result = lc.fit(task, optimizer="momentum", lr=0.1, workers=3, steps=30, sync=True, record=path)
+    result = lc.fit(task, method="momentum", lr=0.1, workers=3, steps=30, sync=True, record=path)
     trace = result.trace
     assert trace.header.policy == "synchronous"
     assert trace.delay.max() == 0
@@ -152,7 +152,7 @@ class Stream(IterableDataset[int]):
         ({"batch_size": 1000}, "the dataset has 128 samples"),
         ({"batch_size": 0}, "Invalid batch_size value: 0"),
         ({"sampler": "shuffled"}, "expected None, 'independent'"),
-        ({"optimizer": "adam"}, "Unknown method 'adam'"),
+        ({"method": "adam"}, "Unknown method 'adam'"),
         ({"engine": "cloud"}, "Unknown engine 'cloud'"),
         ({"steps": 0}, "Invalid steps value: 0"),
         ({"workers": 0}, "Invalid workers value: 0"),
@@ -258,7 +258,7 @@ def test_a_recorded_run_feeds_delays_and_diagnostics(tmp_path: Path) -> None:
     problem = lc.problems.quadratic()
     options: dict[str, Any] = {"lr": 0.02, "beta": 0.1}
     method = "ordered-momentum"
-    result = lc.fit(problem, optimizer=method, workers=3, steps=150, record=tmp_path / "run.parquet", **options)
+    result = lc.fit(problem, method=method, workers=3, steps=150, record=tmp_path / "run.parquet", **options)
     assert result.trace.header.strict
     trace = lc.delays.Recorded(tmp_path / "run.parquet").trace()
     rows = lc.theory.diagnose(problem, trace, **options)
@@ -430,12 +430,12 @@ def needs(something):
         {"evaluate_every": 0},
         {"optimizer": torch.optim.SGD},
         {"foo": 1},
-        {"optimizer": "delay-filtered"},
+        {"method": "delay-filtered"},
     ],
 )
 def test_wrong_arguments_are_named(wrong: dict[str, Any]) -> None:
     name = next(iter(wrong))
-    words = {"optimizer": "Unknown method|needs a value for 'threshold'", "foo": "has no option 'foo'"}.get(name, name)
+    words = {"method": "Unknown method|needs a value for 'threshold'", "foo": "has no option 'foo'"}.get(name, name)
     with pytest.raises((TypeError, ValueError), match=words):
         lc.fit(regression(), **{"lr": 0.1, "engine": "inline", "steps": 5, **wrong})
 

@@ -13,11 +13,11 @@ from torch import nn
 
 import latecomer as lc
 from engine_tasks import Die, Numpy, See, Trouble, data, network, regression, score
+from latecomer.core import checkpoint as module
+from latecomer.core.checkpoint import Checkpoints
 from latecomer.engines import Evaluated, Event
 from latecomer.engines.inline import InlineEngine
-from latecomer.training import checkpoint as module
 from latecomer.training import replay
-from latecomer.training.checkpoint import Checkpoints
 from latecomer.training.journal import Entry, Journal
 
 OPTIONS: dict[str, Any] = {"lr": 0.05, "workers": 2, "engine": "inline", "checkpoint_every": 10}

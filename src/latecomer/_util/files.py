@@ -9,7 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["atomic", "writable", "writable_file"]
+__all__ = ["UnwritableError", "atomic", "writable", "writable_file"]
+
+
+class UnwritableError(OSError):
+    """Something that cannot be written, as opposed to read."""
 
 
 @contextmanager
@@ -25,22 +29,22 @@ def atomic(path: Path) -> Iterator[Path]:
         ('whole', 1)
     """
     if not path.name or path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "it is a folder, not a file", str(path))
+        raise UnwritableError(errno.EISDIR, "it is a folder, not a file", str(path))
     temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         temporary.replace(path)
     except OSError as error:
-        if error.filename in (str(temporary), temporary):  # name what was asked for
-            raise type(error)(error.errno, error.strerror, str(path)) from error
+        if error.filename in (None, str(temporary), temporary, str(path.parent), path.parent):
+            raise UnwritableError(error.errno, error.strerror, str(path)) from error  # name what was asked for
         raise
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def writable(folder: Path) -> None:
-    """Make a folder and try it, so that an hour of work does not end in front of a locked door.
+    """Make a folder and try it, so that an unwritable folder fails before the work.
 
     Examples:
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -48,12 +52,12 @@ def writable(folder: Path) -> None:
         ...     (Path(folder) / "new").is_dir()
         True
     """
-    folder.mkdir(parents=True, exist_ok=True)
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise type(error)(error.errno, error.strerror, str(folder)) from error
+        raise UnwritableError(error.errno, error.strerror, str(folder)) from error
 
 
 def writable_file(path: Path) -> None:

@@ -63,7 +63,7 @@ class _Reaper(Callback):
     """Kills a random worker after a random number of arrivals with everybody up, and ends the run after the last."""
 
     def __init__(self, kills: int, every: int, draws: np.random.Generator, told: Callable[[int], None]) -> None:
-        self.kills, self.every, self.draws, self.told = kills, every, draws, told
+        self.kills, self.every, self.draws, self.on_kill = kills, every, draws, told
         self.done, self._left = 0, self._gap()
 
     def _gap(self) -> int:
@@ -80,7 +80,7 @@ class _Reaper(Callback):
         elif run.kill(int(self.draws.integers(run.workers))):
             self.done += 1
             self._left = self._gap()
-            self.told(self.done)
+            self.on_kill(self.done)
 
 
 def soak(
@@ -119,7 +119,7 @@ def soak(
         path = Path(folder) / "run.parquet"
         # A ticket is killed again and again by chance here, not by what is in it: none may be given up.
         result = fit(
-            problem, optimizer=method, workers=workers, engine=engine, steps=_NEVER, attempts=kills + 1,
+            problem, method=method, workers=workers, engine=engine, steps=_NEVER, attempts=kills + 1,
             callbacks=[reaper], record=path, seed=seed, **{"lr": 1e-3, **options},
         )  # fmt: skip
         difference = replay(path, problem).difference

@@ -12,6 +12,8 @@ from typing import Any
 import tyro
 from rich.console import Console
 
+from .._util.files import UnwritableError
+
 __all__ = ["run"]
 
 
@@ -51,7 +53,9 @@ def run(command: Any, prog: str, description: str, argv: Sequence[str] | None = 
     try:
         _parse(command, prog, description, argv).run(Console())
     except OSError as error:
-        print(f"{prog}: cannot write {error.filename or 'the output'}: {error.strerror}", file=sys.stderr)
+        verb = "write" if isinstance(error, UnwritableError) else "open"
+        what = f"cannot {verb} {error.filename}: " if error.filename else ""
+        print(f"{prog}: {what}{error.strerror or error}", file=sys.stderr)
         return 2
     except MemoryError as error:
         print(f"{prog}: this needs more memory than there is{f': {error}' if str(error) else ''}", file=sys.stderr)

@@ -9,12 +9,7 @@ __all__ = ["pairs"]
 
 
 def pairs(words: tuple[str, ...]) -> dict[str, Any]:
-    """Read name=value; a value is a number, True, False or a word.
-
-    Examples:
-        >>> pairs(("lr=0.1", "output=uniform"))
-        {'lr': 0.1, 'output': 'uniform'}
-    """
+    """Read name=value; a value is a number, True, False or a word."""
     found: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")

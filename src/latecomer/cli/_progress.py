@@ -37,10 +37,6 @@ def watched(items: Iterable[tuple[str, T]], total: int, console: Console, title:
         total: How many there will be.
         console: Where to show it.
         title: What is going on.
-
-    Examples:
-        >>> list(watched([("a", 1), ("b", 2)], 2, Console(quiet=True), "letters"))
-        [1, 2]
     """
     if not console.is_terminal:
         yield from _logged(items, total, console, title)
@@ -67,12 +63,7 @@ def _logged(items: Iterable[tuple[str, T]], total: int, console: Console, title:
 
 @contextmanager
 def counting(title: str, total: int, console: Console) -> Iterator[Callable[[int], None]]:
-    """Show how many there are of all there will be; yields what to tell the number to. Silent in a log.
-
-    Examples:
-        >>> with counting("kills", 3, Console(quiet=True)) as tell:
-        ...     tell(1)
-    """
+    """Show how many there are of all there will be; yields what to tell the number to. Silent in a log."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
         task = bar.add_task(title, total=total)
@@ -81,12 +72,7 @@ def counting(title: str, total: int, console: Console) -> Iterator[Callable[[int
 
 @contextmanager
 def downloading(name: str, console: Console) -> Iterator[_Told]:
-    """Show bytes and their speed; yields what to tell the numbers to.
-
-    Examples:
-        >>> with downloading("mnist", Console(quiet=True)) as tell:
-        ...     tell(10, 20)
-    """
+    """Show bytes and their speed; yields what to tell the numbers to."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
         task = bar.add_task(name, total=None)

@@ -18,11 +18,7 @@ __all__ = ["DataCommand", "Get", "List", "look_in"]
 
 
 def look_in(data_dir: Path | None) -> None:
-    """Have datasets looked for in this folder first, here and in processes that are started from here.
-
-    Examples:
-        >>> look_in(None)
-    """
+    """Have datasets looked for in this folder first, here and in processes that are started from here."""
     if data_dir is not None:
         os.environ["LATECOMER_DATA"] = str(data_dir)
 
@@ -32,10 +28,6 @@ class Get:
     """Fetch a dataset, or check the one that is there.
 
     Example: latecomer data get mnist
-
-    Examples:
-        >>> Get("mnist").data_dir is None
-        True
     """
 
     name: tyro.conf.Positional[Literal["mnist", "cifar10"]]
@@ -73,10 +65,6 @@ class List:
     """Say which datasets are there, and where.
 
     Example: latecomer data list
-
-    Examples:
-        >>> List().data_dir is None
-        True
     """
 
     data_dir: Path | None = None

@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Examples:
         >>> main(["--version"])
-        latecomer 0.1.0
+        latecomer 0.2.0
         0
     """
     argv = sys.argv[1:] if argv is None else list(argv)

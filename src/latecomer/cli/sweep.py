@@ -28,10 +28,6 @@ class One:
     """Simulate one run and keep it; a run that is in the store already is shown, not made again.
 
     Example: latecomer run --problem mnist --method ordered-momentum --set lr=0.02 beta=0.05 --steps 500
-
-    Examples:
-        >>> One().method
-        'ordered-momentum'
     """
 
     problem: str = "digits"
@@ -103,10 +99,6 @@ class SweepCommand:
     """Run what is missing of a sweep, side by side; kill it at any time and start it again.
 
     Example: latecomer sweep mnist --size quick --store runs
-
-    Examples:
-        >>> SweepCommand("mnist").size
-        'standard'
     """
 
     spec: tyro.conf.Positional[str]
@@ -166,10 +158,6 @@ class ListRuns:
     """List the runs of a store, filtered and sorted.
 
     Example: latecomer runs --store runs --method momentum --sort f1 --csv runs.csv
-
-    Examples:
-        >>> ListRuns().sort
-        'f1'
     """
 
     store: Path = Path("runs")

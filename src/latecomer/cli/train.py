@@ -25,10 +25,6 @@ class Train:
     """Train a task of your own with workers that never wait for each other.
 
     Example: latecomer train path/to/script.py:task --workers 4 --method catch-up --set lr=0.05 --steps 2000
-
-    Examples:
-        >>> Train("script.py:task").workers
-        2
     """
 
     task: tyro.conf.Positional[str]
@@ -98,9 +94,11 @@ class Train:
                 save_file({name: value.contiguous() for name, value in result.state.items()}, temporary)
             console.print(f"Model written to {self.save}", soft_wrap=True)
         if result.diverged_at is not None:
-            from ..core.state import PATIENCE
+            from ..core.state import NON_FINITE_LIMIT
 
-            why = "" if result.non_finite < PATIENCE else f": {result.non_finite:,} contributions were not finite"
+            why = (
+                "" if result.non_finite < NON_FINITE_LIMIT else f": {result.non_finite:,} contributions were not finite"
+            )
             raise ValueError(
                 f"the run ended at arrival {result.diverged_at:,}{why}; look at the data, the loss and the rate"
             )
@@ -110,7 +108,7 @@ class Train:
 
         return fit(
             task,
-            optimizer=self.method,
+            method=self.method,
             workers=self.workers,
             min_workers=self.min_workers,
             max_workers=self.max_workers,
@@ -212,13 +210,7 @@ class ReplayCommand:
 
 
 def load_task(words: str) -> Any:
-    """Import ``path/to/script.py:name`` and return the task; a function is called.
-
-    Examples:
-        >>> load_task("nowhere.py:task")
-        Traceback (most recent call last):
-        ValueError: There is no file 'nowhere.py' to take a task from
-    """
+    """Import ``path/to/script.py:name`` and return the task; a function is called."""
     from ..problems import Problem
 
     file, colon, name = words.rpartition(":")

@@ -25,6 +25,8 @@ class RunningAverages:
 
     Attributes:
         from_last_job: What the last job saw, in one flat tensor; empty where there is nothing to average.
+        size: How many numbers that is.
+        has_buffers: Whether the module has any buffers, averages or others.
 
     Examples:
         >>> layer = nn.BatchNorm1d(1)
@@ -48,15 +50,13 @@ class RunningAverages:
         self._counts = [_of(layer, "num_batches_tracked") for layer in self._layers]
         mine = {id(buffer) for pair in self._averaged for buffer in pair} | {id(count) for count in self._counts}
         self._others = [(name, buffer) for name, buffer in module.named_buffers() if id(buffer) not in mine]
-        size = sum(2 * mean.numel() + 1 for mean, _ in self._averaged)
-        self.from_last_job = torch.zeros(size, dtype=torch.float64)
+        self.size = sum(2 * mean.numel() + 1 for mean, _ in self._averaged)
+        self.from_last_job = torch.zeros(self.size, dtype=torch.float64)
+        self.has_buffers = bool(self._layers or self._others)
 
     @contextmanager
     def fresh(self) -> Iterator[None]:
         """Run a job on empty averages, note what it saw, and put the averages back."""
-        if not self._layers and not self._others:
-            yield
-            return
         with self.unchanged():
             for layer, (mean, var), count in zip(self._layers, self._averaged, self._counts, strict=True):
                 if layer.training:
@@ -74,7 +74,7 @@ class RunningAverages:
     @contextmanager
     def unchanged(self) -> Iterator[None]:
         """Run something and put all buffers back; refuse what has changed another one."""
-        if not self._layers and not self._others:
+        if not self.has_buffers:
             yield
             return
         kept = [buffer.clone() for pair in self._averaged for buffer in pair] + [c.clone() for c in self._counts]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["FlatModule"]
+__all__ = ["FlatModule", "uncompiled"]
 
 
 class FlatModule:
@@ -92,6 +92,11 @@ class FlatModule:
     def state_dict(self) -> dict[str, Any]:
         """Return the module's state at ``x``, detached from the buffer."""
         return {key: value.detach().clone() for key, value in self.at(self.x).state_dict().items()}
+
+
+def uncompiled(module: Any) -> Any:
+    """Return the module that ``torch.compile`` has wrapped, or the module itself."""
+    return getattr(module, "_orig_mod", module) if isinstance(module, nn.Module) else module
 
 
 def _strides(p: Tensor) -> tuple[int, ...]:

@@ -12,25 +12,20 @@ import torch
 from torch import Tensor, nn
 
 from ..optim._kernels import combine
-from ..policy import Ticket
 from ..problems.base import Problem
-from ..server import Outcome
 from .batchnorm import RunningAverages
 from .flat import FlatModule
+from .history import COLUMNS
 from .rng import other_generators
 
-__all__ = ["Contributor", "counts", "evaluated", "one_thread"]
-
-
-COLUMNS = frozenset({"update", "time", "arrival", "train_loss", "delay"})
-"""What a history has besides metrics."""
+__all__ = ["Contributor", "evaluated", "one_thread"]
 
 
 class Contributor:
     """Computes contributions of a problem: same ticket, point and coefficients, same bits, in whichever process.
 
     The ticket seeds torch's generator, so dropout is the same at both points and on every attempt. Running averages of
-    batch normalisation do not touch the module: they are left in `statistics`, as the first point had them, for
+    batch normalisation do not touch the module: they are left in `averages`, as the first point had them, for
     whoever counts the arrival.
 
     Args:
@@ -39,20 +34,19 @@ class Contributor:
         points: At how many points a sample is evaluated.
         bf16: Round points and contributions to bfloat16, as a wire of half the width does; where they go through such a
             wire this changes nothing any more, and where they do not it gives the same bits.
-
-    Examples:
-        >>> import latecomer as lc
-        >>> problem = lc.problems.quadratic(noise=0.0)
-        >>> flat = FlatModule(problem.model(0))
-        >>> out, x = torch.empty(10, dtype=torch.float64), torch.full((10,), 5.0, dtype=torch.float64)
-        >>> _ = Contributor(problem, flat, points=1)([x], out, number=0, sample=7, group=0, version=1)
-        >>> [round(g, 2) for g in out[:3].tolist()]
-        [0.5, 1.0, 1.5]
+        averages: The module's running averages, if somebody has them already.
     """
 
-    def __init__(self, problem: Problem, flat: FlatModule, points: int, bf16: bool = False) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        flat: FlatModule,
+        points: int,
+        bf16: bool = False,
+        averages: RunningAverages | None = None,
+    ) -> None:
         self.problem, self.flat, self._bf16 = problem, flat, bf16
-        self.statistics = RunningAverages(flat.module)
+        self.averages = averages or RunningAverages(flat.module)
         self._second = torch.empty_like(flat.x, requires_grad=False) if points == 2 else None
 
     def __call__(
@@ -89,14 +83,17 @@ class Contributor:
     def _contribution(
         self, points: Sequence[Tensor], out: Tensor, batch: Any, sample: int, version: int, here: float, before: float
     ) -> float:
-        with self.statistics.fresh():
+        if self.averages.has_buffers:
+            with self.averages.fresh():
+                loss = self._gradient(points[0], batch, sample, out)
+        else:
             loss = self._gradient(points[0], batch, sample, out)
         if self._second is None:
             return loss
         if version == 1:  # the start is its own predecessor
             combine(out, out, here, before)
         else:
-            with self.statistics.unchanged():
+            with self.averages.unchanged():
                 self._gradient(points[1], batch, sample, self._second)
             combine(out, self._second, here, before)
         return loss
@@ -119,25 +116,8 @@ def _rounded(tensor: Tensor) -> Tensor:
     return tensor.to(torch.bfloat16).to(tensor.dtype)
 
 
-def counts(ticket: Ticket, outcome: Outcome) -> bool:
-    """Whether an arrival's running averages count: only those of contributions that somebody looked at.
-
-    Examples:
-        >>> counts(Ticket(0, worker=0, version=1, seen=0, sample=0), Outcome("dropped", arrival=1, delay=0))
-        False
-    """
-    return outcome.finite and not ticket.zero and outcome.status in ("applied", "held")
-
-
 def evaluated(problem: Problem, module: nn.Module) -> dict[str, float]:
-    """Return a problem's metrics, without gradients, and leave every layer in the mode it was in.
-
-    Examples:
-        >>> import latecomer as lc
-        >>> problem = lc.problems.quadratic()
-        >>> list(evaluated(problem, problem.model(0)))
-        ['loss', 'squared_gradient']
-    """
+    """Return a problem's metrics, without gradients, and leave every layer in the mode it was in."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -146,23 +126,27 @@ def evaluated(problem: Problem, module: nn.Module) -> dict[str, float]:
     finally:
         for part, training in modes:
             part.training = training
-    if not isinstance(metrics, Mapping) or not all(isinstance(value, Real) for value in metrics.values()):
-        raise TypeError(f"A problem's evaluate must return names and numbers, got {metrics!r}")
-    taken = sorted(COLUMNS & metrics.keys())
+    if not isinstance(metrics, Mapping):
+        raise TypeError(f"evaluate must return a dict of names and numbers, got {metrics!r}")
+    taken = sorted(set(COLUMNS) & metrics.keys())
     if taken:
-        raise ValueError(f"A problem's evaluate may not call a metric {taken[0]!r}: the history has that column")
-    return {str(name): float(value) for name, value in metrics.items()}
+        raise ValueError(f"evaluate may not call a metric {taken[0]!r}: the history has that column")
+    return {str(name): _number(name, value) for name, value in metrics.items()}
+
+
+def _number(name: object, value: Any) -> float:
+    """Return a metric as a number; one that is a tensor or an array of one element is taken out of it."""
+    if isinstance(value, Real):
+        return float(value)
+    try:
+        return float(value.item())
+    except (AttributeError, TypeError, ValueError, RuntimeError):
+        raise TypeError(f"evaluate must return names and numbers, got {value!r} for {name!r}") from None
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with one torch thread, as every worker does: more of them add up in another order.
-
-    Examples:
-        >>> with one_thread():
-        ...     torch.get_num_threads()
-        1
-    """
+    """Compute with one torch thread, as every worker does: more of them add up in another order."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

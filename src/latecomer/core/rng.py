@@ -15,15 +15,7 @@ __all__ = ["other_generators", "seeded", "seeded_order"]
 
 @contextmanager
 def other_generators(sample: int) -> Iterator[None]:
-    """Seed Python's and numpy's own generators, and put them back afterwards.
-
-    Examples:
-        >>> with other_generators(7):
-        ...     first = random.random()
-        >>> with other_generators(7):
-        ...     first == random.random()
-        True
-    """
+    """Seed Python's and numpy's own generators, and put them back afterwards."""
     before = random.getstate(), np.random.get_state()
     random.seed(sample)
     np.random.seed(sample % 2**32)
@@ -36,15 +28,7 @@ def other_generators(sample: int) -> Iterator[None]:
 
 @contextmanager
 def seeded(sample: int) -> Iterator[None]:
-    """Seed torch's generator too, and put all of them back afterwards.
-
-    Examples:
-        >>> with seeded(7):
-        ...     first = torch.rand(1)
-        >>> with seeded(7):
-        ...     torch.equal(first, torch.rand(1))
-        True
-    """
+    """Seed torch's generator too, and put all of them back afterwards."""
     before = torch.get_rng_state()
     try:
         with other_generators(sample):
@@ -55,14 +39,7 @@ def seeded(sample: int) -> Iterator[None]:
 
 
 def seeded_order(sampler: Iterable[Any], epoch: int, seed: int) -> list[Any]:
-    """Go through a sampler with everything random seeded: its own generators, those of samplers inside it, all others.
-
-    Examples:
-        >>> data = torch.utils.data.TensorDataset(torch.arange(50))
-        >>> sampler = torch.utils.data.RandomSampler(data, generator=torch.Generator())
-        >>> seeded_order(sampler, 0, seed=7) == seeded_order(sampler, 0, seed=7)
-        True
-    """
+    """Go through a sampler with everything random seeded: its own generators, those of samplers inside it, all."""
     _seed_inside(sampler, epoch, seed)
     with seeded(seed):
         return list(sampler)

@@ -1,38 +1,52 @@
-"""What a run trains, and what every counted arrival does to it besides the update itself."""
+"""The state of a run: all that changes when an arrival is counted, under the simulator and on real workers alike."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from torch import Tensor
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from .._util.naming import stable_name
 from ..optim import known_method
 from ..optim._kernels import is_finite
+from ..policy import Policy, Ticket
 from ..problems.base import Problem
-from ..server import Outcome
+from ..server import Outcome, Server, SlotPool
+from .batchnorm import RunningAverages
 from .flat import FlatModule
 
-__all__ = ["PATIENCE", "Trainee"]
+__all__ = ["NON_FINITE_LIMIT", "RunState"]
 
-PATIENCE = 100
+NON_FINITE_LIMIT = 100
 """How many non-finite contributions in a row end a run."""
 
 
-class Trainee:
-    """A model with its optimizer and learning-rate scheduler, the same in the simulator and on real workers.
+class RunState:
+    """Model, optimizer, learning-rate scheduler, server and running averages; a driver only decides *when*.
 
     Args:
         problem: What to train on.
         method: Name of the method.
         options: Its hyper-parameters.
+        workers: Number of workers at the start.
+        policy: What the server does with an arrival.
         seed: Initialises the model.
-        schedule: Makes a learning-rate scheduler out of the optimizer, or None; it steps with every update.
+        sample_seed: Draws the samples; ``seed`` if left out.
+        groups: Names of the groups, for the trace.
+        clock: ``"none"``, ``"virtual"`` or ``"real"``.
+        scheduler: Makes a learning-rate scheduler out of the optimizer, or None; it steps with every update.
+        slots: Where the points of tickets in flight lie; tensors of this process by default.
 
     Examples:
-        >>> import latecomer as lc
-        >>> trainee = Trainee(lc.problems.quadratic(), "momentum", {"lr": 0.1}, seed=0)
-        >>> for arrival in range(1, PATIENCE + 1):
-        ...     trainee.counted(Outcome("zero", arrival=arrival, delay=0, finite=False))
-        >>> trainee.diverged_at
+        >>> import torch, latecomer as lc
+        >>> state = RunState(lc.problems.quadratic(), "momentum", {"lr": 0.1}, workers=1, policy=lc.policy.Async())
+        >>> bad = torch.full((10,), torch.nan, dtype=torch.float64)
+        >>> for _ in range(NON_FINITE_LIMIT):
+        ...     ticket = state.server.issue(0)
+        ...     state.after_arrival(ticket, state.server.receive(ticket, bad))
+        >>> state.diverged_at
         100
     """
 
@@ -41,12 +55,31 @@ class Trainee:
         problem: Problem,
         method: str,
         options: Mapping[str, Any],
-        seed: int,
-        schedule: Callable[[Any], Any] | None = None,
+        *,
+        workers: int,
+        policy: Policy,
+        seed: int = 0,
+        sample_seed: int | None = None,
+        groups: Sequence[str] = ("all",),
+        clock: str = "none",
+        scheduler: Callable[[Any], Any] | None = None,
+        slots: SlotPool | None = None,
     ) -> None:
+        self.problem, self.method, self.options, self.seed = problem, method, dict(options), seed
         self.flat = FlatModule(problem.model(seed))
+        self.averages = RunningAverages(self.flat.module)
         self.optimizer = known_method(method)([self.flat.x], **options)
-        self.scheduler = None if schedule is None else schedule(self.optimizer)
+        self._scheduler_name = stable_name(scheduler)
+        self.scheduler = None if scheduler is None else _checked(scheduler(self.optimizer))
+        self.server = Server(
+            self.optimizer,
+            workers=workers,
+            policy=policy,
+            seed=seed if sample_seed is None else sample_seed,
+            groups=groups,
+            clock=clock,
+            slots=slots,
+        )
         self.diverged_at: int | None = None
         self._bad_in_a_row = 0
         self._updates = self.optimizer.t
@@ -56,33 +89,79 @@ class Trainee:
         """Whether the parameters are free of NaN and infinities."""
         return is_finite(self.flat.x.detach())
 
-    def counted(self, outcome: Outcome) -> None:
-        """Take note of an arrival that the server has received."""
-        if self.optimizer.t > self._updates:
+    def after_arrival(self, ticket: Ticket, outcome: Outcome, seen: Tensor | None = None) -> None:
+        """Do what an arrival means besides the update itself, which the server has made.
+
+        Args:
+            ticket: What arrived.
+            outcome: What became of it.
+            seen: What its job saw for the running averages; what `averages` holds from the last job if left out.
+        """
+        applied = outcome.status == "applied"
+        if self.averages.size and outcome.finite and not ticket.zero and (applied or outcome.status == "held"):
+            if seen is not None:
+                self.averages.from_last_job.copy_(seen)
+            self.averages.merge()
+        if self.scheduler is not None and self.optimizer.t > self._updates:
             self._updates = self.optimizer.t
-            if self.scheduler is not None:
-                self.scheduler.step()
-        if outcome.status == "applied":
+            self.optimizer._opt_called = True  # type: ignore[attr-defined]  # torch warns of schedulers that come first
+            self.scheduler.step()
+        if applied:
             self._bad_in_a_row = 0
         elif not outcome.finite:
             self._bad_in_a_row += 1
-            if self._bad_in_a_row >= PATIENCE or not self.finite:
+            if self._bad_in_a_row >= NON_FINITE_LIMIT or not self.finite:
                 self.diverged_at = outcome.arrival
 
+    def describe(self) -> dict[str, Any]:
+        """Say which run this is, so that a checkpoint of another one is not taken for it."""
+        options = {name: stable_name(value) for name, value in sorted(self.options.items())}
+        known = {"problem": repr(self.problem), "method": self.method, "options": options, "seed": self.seed}
+        return known | {"policy": repr(self.server.policy), "scheduler": self._scheduler_name}
+
     def state_dict(self) -> dict[str, Any]:
-        """Return everything but the optimizer, whose state is the server's to save."""
-        return {
-            "buffers": dict(self.flat.module.named_buffers()),
-            "scheduler": None if self.scheduler is None else dict(self.scheduler.state_dict()),
-            "bad_in_a_row": self._bad_in_a_row,
-            "diverged_at": self.diverged_at,
-        }
+        """Return everything, tensors copied."""
+        return _copied(  # type: ignore[no-any-return]
+            {
+                "server": self.server.state_dict(),
+                "buffers": dict(self.flat.module.named_buffers()),
+                "scheduler": None if self.scheduler is None else dict(self.scheduler.state_dict()),
+                "bad_in_a_row": self._bad_in_a_row,
+                "diverged_at": self.diverged_at,
+            }
+        )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there; the server has loaded its state before."""
+        """Go on from there."""
+        self.server.load_state_dict(state["server"])
         for name, buffer in self.flat.module.named_buffers():
             buffer.copy_(state["buffers"][name])
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
         self._bad_in_a_row, self.diverged_at = state["bad_in_a_row"], state["diverged_at"]
         self._updates = self.optimizer.t
+
+    def output(self) -> dict[str, Tensor]:
+        """Return the state dict of the iterate that the optimizer's ``output=`` asked for."""
+        chosen = self.optimizer.output_parameters()[0]
+        return {name: value.detach().clone() for name, value in self.flat.at(chosen).state_dict().items()}
+
+
+def _checked(scheduler: Any) -> Any:
+    """Refuse a scheduler that cannot step with every update."""
+    if isinstance(scheduler, ReduceLROnPlateau):
+        raise ValueError(
+            "ReduceLROnPlateau follows a metric, and here the learning rate follows the updates, so that a run can be "
+            "replayed: take a scheduler whose step() needs no argument, such as CosineAnnealingLR"
+        )
+    return scheduler
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_copied(item) for item in value)
+    return value

@@ -2,13 +2,13 @@
 
 from .known import KNOWN, DataError, Known, check, sha256
 from .sources import SOURCES, Npm, Progress, Source, Web, fetch
-from .store import Entry, get, listing, load, where
+from .store import DatasetStatus, get, listing, load, where
 
 __all__ = [
     "KNOWN",
     "SOURCES",
     "DataError",
-    "Entry",
+    "DatasetStatus",
     "Known",
     "Npm",
     "Progress",

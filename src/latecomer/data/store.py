@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from .known import KNOWN, DataError, check, known
 from .sources import Progress, fetch
 
-__all__ = ["Entry", "get", "listing", "load", "where"]
+__all__ = ["DatasetStatus", "get", "listing", "load", "where"]
 
 _STAMP = "stamp.json"
 _FORMAT = 1
@@ -27,7 +27,7 @@ _LARGEST_STAMP = 1 << 16
 
 
 @dataclass(frozen=True)
-class Entry:
+class DatasetStatus:
     """What is known of a dataset without reading it.
 
     Args:
@@ -38,7 +38,7 @@ class Entry:
         fault: What is wrong with it, if anything.
 
     Examples:
-        >>> Entry("mnist", Path("data/mnist"), "missing", 55_000_000).fault
+        >>> DatasetStatus("mnist", Path("data/mnist"), "missing", 55_000_000).fault
         ''
     """
 
@@ -63,7 +63,7 @@ def where(name: str, data_dir: Path | str | None = None) -> Path:
     return next((folder for folder in folders if os.path.lexists(folder)), folders[0])
 
 
-def listing(data_dir: Path | str | None = None) -> list[Entry]:
+def listing(data_dir: Path | str | None = None) -> list[DatasetStatus]:
     """Return for every dataset whether it is there, and how large it is.
 
     Examples:
@@ -171,26 +171,26 @@ def _roots(data_dir: Path | str | None) -> list[Path]:
         raise DataError("There is no home folder to keep data in: pass data_dir or set LATECOMER_DATA") from error
 
 
-def _look(name: str, folder: Path) -> Entry:
+def _look(name: str, folder: Path) -> DatasetStatus:
     """Say what a folder holds, as far as sizes and the stamp tell."""
     arrays = known(name)
     need = sum(array.nbytes for array in arrays.values())
     if not os.path.lexists(folder):
-        return Entry(name, folder, "missing", need)
+        return DatasetStatus(name, folder, "missing", need)
     try:
         if not folder.is_dir():
-            return Entry(name, folder, "foreign", 0, "it is a file, not a folder")
+            return DatasetStatus(name, folder, "foreign", 0, "it is a file, not a folder")
         sizes = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
         strangers = sorted({path.name for path in folder.iterdir()} - {f"{key}.npy" for key in arrays} - {_STAMP})
     except OSError as error:
-        return Entry(name, folder, "broken", 0, f"it cannot be read ({error.strerror})")
+        return DatasetStatus(name, folder, "broken", 0, f"it cannot be read ({error.strerror})")
     size = sum(sizes.values())
     fault = _fault(name, folder, sizes)
     if not fault:
-        return Entry(name, folder, "there", size)
+        return DatasetStatus(name, folder, "there", size)
     if strangers:
-        return Entry(name, folder, "foreign", size, f"{fault}, and it holds {strangers[0]!r}")
-    return Entry(name, folder, "broken", size, fault)
+        return DatasetStatus(name, folder, "foreign", size, f"{fault}, and it holds {strangers[0]!r}")
+    return DatasetStatus(name, folder, "broken", size, fault)
 
 
 def _fault(name: str, folder: Path, sizes: Mapping[str, int]) -> str:

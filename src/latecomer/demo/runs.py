@@ -13,7 +13,7 @@ from .._util.checks import whole_number
 from .._util.parallel import in_parallel
 from ..delays import DataDependent
 from ..problems import Digits
-from ..simulation.simulate import simulate
+from ..simulation import simulate
 from ..theory.influence import influence_by_group
 from ..trace import Trace
 
@@ -36,12 +36,7 @@ METHOD_OPTIONS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class DemoRun:
-    """One run: which method, which seed, and what came of it.
-
-    Examples:
-        >>> DemoRun("momentum", 0, pl.DataFrame({"update": [0], "f1": [0.1]}), 1.0, 0, None).history.height
-        1
-    """
+    """One run: which method, which seed, and what came of it."""
 
     method: str
     seed: int
@@ -53,32 +48,17 @@ class DemoRun:
 
 
 def make_trace(steps: int, seed: int) -> Trace:
-    """Return the schedule that all methods share for one seed.
-
-    Examples:
-        >>> make_trace(100, seed=0).header.workers
-        7
-    """
+    """Return the schedule that all methods share for one seed."""
     return DataDependent(workers=WORKERS, slow_share=SLOW_SHARE).trace(steps=steps, seed=seed)
 
 
 def problem() -> Digits:
-    """Return what the demo trains on: a small network without the cubic, which every method can train.
-
-    Examples:
-        >>> problem().name
-        'digits'
-    """
+    """Return what the demo trains on: a small network without the cubic, which every method can train."""
     return Digits(network="cnn", cubic=False)
 
 
 def run_one(method: str, seed: int, steps: int) -> DemoRun:
-    """Train one method on one seed's schedule.
-
-    Examples:
-        >>> run_one("ordered-momentum", seed=0, steps=60).slow_say < 1
-        True
-    """
+    """Train one method on one seed's schedule."""
     torch.set_num_threads(1)
     options = METHOD_OPTIONS[method]
     run = simulate(problem(), method, make_trace(steps, seed), seed=seed, evaluate_every=max(1, steps // 30), **options)
@@ -88,12 +68,7 @@ def run_one(method: str, seed: int, steps: int) -> DemoRun:
 
 
 def run_all(steps: int, seeds: int, first_seed: int = 0, processes: int = 2) -> Iterator[DemoRun]:
-    """Run every method on every seed, in parallel; results come in the order they are done.
-
-    Examples:
-        >>> len(list(run_all(steps=20, seeds=1, processes=1)))
-        8
-    """
+    """Run every method on every seed, in parallel; results come in the order they are done."""
     whole_number("steps", steps, least=20)
     whole_number("seeds", seeds, least=1)
     whole_number("seed", first_seed)

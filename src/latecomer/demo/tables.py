@@ -30,12 +30,7 @@ class Row:
 
 
 def rows(results: Sequence[DemoRun]) -> list[Row]:
-    """Return one row a method, in the order of the table of methods.
-
-    Examples:
-        >>> rows([])
-        []
-    """
+    """Return one row a method, in the order of the table of methods."""
     table = []
     for name, options in METHOD_OPTIONS.items():
         own = [result for result in results if result.method == name]

@@ -49,15 +49,17 @@ class Slot:
     """Memory for one ticket that both the server and whoever computes it can see.
 
     Args:
+        index: Which of the engine's slots it is.
         points: What to evaluate, one flat tensor a point; the server writes it, a worker only reads.
         gradient: What comes back; the worker writes it before it reports `Done`.
         statistics: Running averages of batch normalisation that come back with it.
 
     Examples:
-        >>> Slot([torch.zeros(3)], torch.zeros(3), torch.zeros(0, dtype=torch.float64)).gradient.shape
+        >>> Slot(0, [torch.zeros(3)], torch.zeros(3), torch.zeros(0, dtype=torch.float64)).gradient.shape
         torch.Size([3])
     """
 
+    index: int
     points: list[Tensor]
     gradient: Tensor
     statistics: Tensor

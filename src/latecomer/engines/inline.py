@@ -10,6 +10,7 @@ import torch
 
 from ..core.gradient import one_thread
 from .base import Died, Engine, Event, Job, Ready, Slot, WorkerSpec
+from .memory import own_slot
 from .worker import Worker
 
 __all__ = ["InlineEngine"]
@@ -22,7 +23,7 @@ class InlineEngine(Engine):
 
     Examples:
         >>> import latecomer as lc
-        >>> result = lc.fit(lc.problems.quadratic(), optimizer="momentum", lr=0.1, workers=3, engine="inline", steps=50)
+        >>> result = lc.fit(lc.problems.quadratic(), method="momentum", lr=0.1, workers=3, engine="inline", steps=50)
         >>> int(result.trace.delay[-1])
         2
     """
@@ -30,14 +31,7 @@ class InlineEngine(Engine):
     def start(self, spec: WorkerSpec, seats: int, slots: int) -> Sequence[Slot]:
         """Make tensors and workers."""
         self._spec = spec
-        self._slots = [
-            Slot(
-                [torch.zeros(spec.size, dtype=spec.dtype) for _ in range(spec.points)],
-                torch.zeros(spec.size, dtype=spec.dtype),
-                torch.zeros(spec.statistics, dtype=torch.float64),
-            )
-            for _ in range(slots)
-        ]
+        self._slots = [own_slot(spec, index) for index in range(slots)]
         self._workers: dict[int, Worker] = {}
         self._waiting: deque[tuple[int, Job]] = deque()
         self._news: deque[Event] = deque()

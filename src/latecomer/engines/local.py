@@ -20,9 +20,9 @@ from typing import Any
 import torch
 
 from .base import Died, Engine, Event, Failed, Job, Ready, Slot, WorkerSpec
+from .codec import SHARED, Layout, event_of, head_of, job_of, pack_head, unpack_head
 from .memory import Block, allocate, slots_of
 from .payload import Payload
-from .wire import pack_event, pack_job, unpack_event, unpack_job
 from .worker import Worker, failure
 
 __all__ = ["LocalEngine"]
@@ -109,7 +109,7 @@ class LocalEngine(Engine):
         """Write a job into a worker's pipe."""
         if seat in self._seats:
             with contextlib.suppress(BrokenPipeError):  # it has just died, as `events` will say
-                self._seats[seat].orders.send_bytes(pack_job(job))
+                self._seats[seat].orders.send_bytes(pack_head(head_of(job)))
 
     def events(self, timeout: float | None = None) -> list[Event]:
         """Wait on all pipes and all ends of processes at once."""
@@ -144,7 +144,7 @@ class LocalEngine(Engine):
         """Read one answer; False if the pipe has ended."""
         place = self._seats[seat]
         try:
-            event = unpack_event(seat, place.answers.recv_bytes())
+            event = event_of(seat, unpack_head(place.answers.recv_bytes(), limit=0))
         except (EOFError, OSError):
             if place.answers.fileno() in self._selector.get_map():  # its death is reported by its sentinel
                 self._selector.unregister(place.answers)
@@ -196,14 +196,16 @@ def _serve(seat: int, orders: Connection, answers: Connection, block: Block, pay
     torch.set_num_threads(1)
     try:
         spec: WorkerSpec = payload.load()
+        layout = Layout(spec)
         worker: Any = Worker(spec, slots_of(spec, count, block)[0], seat)
     except BaseException as error:
-        answers.send_bytes(pack_event(failure(seat, _START, error)))
+        answers.send_bytes(pack_head(head_of(failure(seat, _START, error))))
         sys.exit(1)
     try:
-        answers.send_bytes(pack_event(Ready(seat, os.getpid())))
+        answers.send_bytes(pack_head(head_of(Ready(seat, os.getpid()))))
         while True:
-            answers.send_bytes(pack_event(worker(unpack_job(orders.recv_bytes()))))
+            job = job_of(unpack_head(orders.recv_bytes(), limit=0))
+            answers.send_bytes(pack_head(layout.answer_head(worker(job), SHARED)))
     except (EOFError, BrokenPipeError):  # the server is gone
         return
 

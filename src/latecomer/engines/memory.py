@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .base import Slot, WorkerSpec
 
-__all__ = ["Block", "allocate", "slots_of"]
+__all__ = ["Block", "allocate", "own_slot", "slots_of"]
 
 _LINE = 64  # torch aligns its own tensors to this; with the same alignment kernels give the same bits
 
@@ -24,13 +24,6 @@ class Block:
     Args:
         fd: Its descriptor.
         size: Its length in bytes.
-
-    Examples:
-        >>> block = allocate(16)
-        >>> block.map()[:3] = b"abc"
-        >>> bytes(block.map()[:3])
-        b'abc'
-        >>> block.close()
     """
 
     def __init__(self, fd: int, size: int) -> None:
@@ -55,12 +48,7 @@ def _rebuilt(descriptor: Any, size: int) -> Block:
 
 
 def allocate(size: int) -> Block:
-    """Make a block of zeros.
-
-    Examples:
-        >>> allocate(100).size
-        100
-    """
+    """Make a block of zeros."""
     size = max(size, 1)
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("latecomer", os.MFD_CLOEXEC)
@@ -76,16 +64,7 @@ def _rounded(size: int) -> int:
 
 
 def slots_of(spec: WorkerSpec, count: int, block: Block | None = None) -> tuple[list[Slot], int]:
-    """Cut a block into slots, and say how many bytes they take; without a block only the latter.
-
-    Examples:
-        >>> import latecomer as lc
-        >>> spec = WorkerSpec(lc.problems.quadratic(), size=10, dtype=torch.float64, points=2)
-        >>> _, size = slots_of(spec, 3)
-        >>> slots, _ = slots_of(spec, 3, allocate(size))
-        >>> len(slots), len(slots[0].points), slots[2].gradient.shape
-        (3, 2, torch.Size([10]))
-    """
+    """Cut a block into slots, and say how many bytes they take; without a block only the latter."""
     each = _rounded(spec.size * spec.dtype.itemsize)
     tail = _rounded(spec.statistics * 8)
     size = count * (each * (spec.points + 1) + tail)
@@ -99,9 +78,16 @@ def slots_of(spec: WorkerSpec, count: int, block: Block | None = None) -> tuple[
         return torch.frombuffer(memory, dtype=dtype, count=numbers, offset=offset)
 
     slots, offset = [], 0
-    for _ in range(count):
+    for index in range(count):
         vectors = [tensor(offset + i * each, spec.size, spec.dtype) for i in range(spec.points + 1)]
         offset += each * (spec.points + 1)
-        slots.append(Slot(vectors[:-1], vectors[-1], tensor(offset, spec.statistics, torch.float64)))
+        slots.append(Slot(index, vectors[:-1], vectors[-1], tensor(offset, spec.statistics, torch.float64)))
         offset += tail
     return slots, size
+
+
+def own_slot(spec: WorkerSpec, index: int = 0) -> Slot:
+    """Make a slot in this process's own memory."""
+    points = [torch.zeros(spec.size, dtype=spec.dtype) for _ in range(spec.points)]
+    gradient = torch.zeros(spec.size, dtype=spec.dtype)
+    return Slot(index, points, gradient, torch.zeros(spec.statistics, dtype=torch.float64))

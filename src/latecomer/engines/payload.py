@@ -31,17 +31,6 @@ class Payload:
 
     Args:
         thing: What to send.
-
-    Examples:
-        >>> payload = Payload({"data": torch.arange(100_000)})
-        >>> int(payload.load()["data"].sum())
-        4999950000
-        >>> payload.close()
-        >>> Payload(lambda x: x)
-        Traceback (most recent call last):
-        TypeError: A lambda cannot be sent to a worker process: define it at the top level of a .py file that can be
-        imported (a script is one, with the call to fit under `if __name__ == '__main__':`), or pass engine='inline' to
-        stay in this process
     """
 
     def __init__(self, thing: Any) -> None:

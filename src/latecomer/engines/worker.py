@@ -21,14 +21,6 @@ class Worker:
         spec: What to compute.
         slots: The slots, as this worker sees them.
         seat: Its seat.
-
-    Examples:
-        >>> import torch, latecomer as lc
-        >>> slot = Slot([torch.ones(10, dtype=torch.float64)], torch.empty(10, dtype=torch.float64), torch.empty(0))
-        >>> worker = Worker(WorkerSpec(lc.problems.quadratic(), size=10, dtype=torch.float64), [slot])
-        >>> answer = worker(Job(number=3, slot=0, sample=7))
-        >>> answer.number, answer.finite
-        (3, True)
     """
 
     def __init__(self, spec: WorkerSpec, slots: Sequence[Slot], seat: int = 0) -> None:
@@ -54,26 +46,21 @@ class Worker:
         group = self.problem.group_of(job.number, job.sample)
         what = (job.number, job.sample, group, job.version, job.here, job.before)
         loss = self.contribute(slot.points, slot.gradient, *what)
-        statistics = self.contribute.statistics.from_last_job
-        if len(statistics):
-            slot.statistics.copy_(statistics)
+        averages = self.contribute.averages
+        if averages.size:
+            slot.statistics.copy_(averages.from_last_job)
         finite = is_finite(slot.gradient)
         return Done(self.seat, job.number, finite, loss, group, time.perf_counter() - start)
 
     def _evaluate(self, job: Job) -> Evaluated:
         slot = self.slots[job.slot]
         module = self.flat.at(slot.points[0])
-        self.contribute.statistics.load(slot.statistics)
+        self.contribute.averages.load(slot.statistics)
         return Evaluated(self.seat, job.number, evaluated(self.problem, module))
 
 
 def failure(seat: int, number: int, error: BaseException) -> Failed:
-    """Put an exception into two lines: what, and where.
-
-    Examples:
-        >>> failure(0, 4, ValueError("no such sample")).reason
-        'ValueError: no such sample'
-    """
+    """Put an exception into two lines: what, and where."""
     reason = traceback.format_exception_only(error)[-1].strip()
     frames = traceback.extract_tb(error.__traceback__)
     where = f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else ""

@@ -14,7 +14,7 @@ import torch
 
 from .._util.parallel import in_parallel
 from ..problems.base import Problem
-from ..simulation.simulate import simulate
+from ..simulation import simulate
 from .spec import RunSpec, Sweep
 from .store import Store
 
@@ -37,12 +37,7 @@ class FinishedRun:
 
 
 def problem_of(run: RunSpec) -> Problem:
-    """Return the problem of a run; the same one is made once a process.
-
-    Examples:
-        >>> problem_of(RunSpec("quadratic", "momentum", "uniform", 20)).name
-        'quadratic'
-    """
+    """Return the problem of a run; the same one is made once a process."""
     return _problem(run.problem, json.dumps(dict(run.problem_options), sort_keys=True))
 
 
@@ -53,15 +48,7 @@ def _problem(name: str, options: str) -> Problem:
 
 
 def run_one(spec: dict[str, Any], folder: str) -> FinishedRun:
-    """Make a run and put it into the store.
-
-    Examples:
-        >>> import tempfile
-        >>> spec = RunSpec("quadratic", "momentum", "uniform", 20, delay_options={"workers": 2}, options={"lr": 0.1})
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     run_one(spec.as_dict(), folder).key == spec.key
-        True
-    """
+    """Make a run and put it into the store."""
     torch.set_num_threads(1)
     run, store = RunSpec(**spec), Store(Path(folder))
     start = time.process_time()

@@ -2,12 +2,12 @@
 
 from ._two_point import TwoPointOptimizer
 from .adamw import CatchUpAdamW
-from .anytime import OrderedMu2Anytime
 from .base import Arrival, AsyncOptimizer
 from .clipped import ClippedCatchUp, EvenCatchUp, EvenMomentum
 from .methods import METHODS, Method, known_method
 from .momentum import Momentum, OrderedMomentum
 from .mu2 import Mu2SGD, OrderedMu2SGD
+from .mu2_anytime import OrderedMu2Anytime
 from .projection import Ball, Box
 from .sgd import AsyncSGD, DelayAdaptiveSGD, DelayFilteredSGD
 

@@ -13,7 +13,7 @@ from .._util.checks import POSITIVE, UNIT, Range
 from .base import Arrival, AsyncOptimizer, Group, Params, Work
 from .momentum import BETA
 
-__all__ = ["Clipped", "LatenessClipped", "counts", "next_scale", "norm"]
+__all__ = ["Clipped", "LatenessClipped", "is_informative", "next_scale", "norm"]
 
 _CLIP = Range(1, low_open=True, advice="; at 1 or below the scale could only shrink")
 _SIXTEEN_BITS = frozenset({torch.float16, torch.bfloat16})
@@ -26,11 +26,11 @@ CLASSES = 6
 """Of lateness, besides those that are not late: the last begins at 5.7 times the mean wait."""
 
 
-def counts(length: float) -> bool:
+def is_informative(length: float) -> bool:
     """Return whether a gradient of this norm says how large gradients are: those of samples already learnt do not.
 
     Examples:
-        >>> counts(0.5), counts(0.0), counts(math.nan)
+        >>> is_informative(0.5), is_informative(0.0), is_informative(math.nan)
         (True, False, False)
     """
     return math.isfinite(length) and length > 0.0
@@ -47,7 +47,7 @@ def next_scale(scale: float, length: float, *, clip: float, rate: float) -> floa
         >>> next_scale(0.0, 5.0, clip=2.0, rate=0.5), next_scale(1.0, 1e9, clip=2.0, rate=0.5)
         (5.0, 1.5)
     """
-    if not counts(length):
+    if not is_informative(length):
         return scale
     if scale == 0.0:
         return length
@@ -197,10 +197,12 @@ class LatenessClipped(Clipped):
         clip_rate: float = 0.01,
         weight_decay: float = 0.0,
         output: str = "last",
-        seed: int = 0,
+        output_seed: int = 0,
     ) -> None:
         options = {"beta": beta, **self._fixed, "clip": clip, "clip_rate": clip_rate}
-        AsyncOptimizer.__init__(self, params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
+        AsyncOptimizer.__init__(
+            self, params, options, lr=lr, weight_decay=weight_decay, output=output, output_seed=output_seed
+        )
 
     def _start_group(self, group: Group) -> None:
         super()._start_group(group)
@@ -213,7 +215,7 @@ class LatenessClipped(Clipped):
         ratios = [*group["clip_ratios"], *[1.0] * (place + 1 - len(group["clip_ratios"]))]
         visits = [*group["clip_visits"], *[0] * (place + 1 - len(group["clip_visits"]))]
         r = ratios[place]
-        if counts(length):
+        if is_informative(length):
             if z:
                 visits[place] += 1
                 # The mean of all visits at first, with the 1 it starts at as one of them; a running mean later on.

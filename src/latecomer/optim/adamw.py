@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from .._util.checks import AT_LEAST_ZERO, Range
+from ._coefficients import VersionIndexed, beta_at, forget, missed, record, retained
 from ._kernels import shrink
-from ._schedule import VersionIndexed, beta_at, forget, missed, record, retained
 from .base import Arrival, AsyncOptimizer, Group, Params, Work
 from .momentum import BETA
 
@@ -43,7 +43,7 @@ class CatchUpAdamW(VersionIndexed):
         eps: Added to the denominator.
         weight_decay: Decoupled weight decay, with torch's default.
         output: ``"last"`` or ``"uniform"``.
-        seed: Seeds ``output="uniform"``.
+        output_seed: Seeds ``output="uniform"``.
 
     Examples:
         >>> x = torch.nn.Parameter(torch.zeros(1))
@@ -77,10 +77,10 @@ class CatchUpAdamW(VersionIndexed):
         eps: float = 1e-8,
         weight_decay: float = 0.01,
         output: str = "last",
-        seed: int = 0,
+        output_seed: int = 0,
     ) -> None:
         options = {"beta": beta, "beta2": beta2, "eps": eps}
-        super().__init__(params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
+        super().__init__(params, options, lr=lr, weight_decay=weight_decay, output=output, output_seed=output_seed)
 
     def _start_group(self, group: Group) -> None:
         super()._start_group(group)

@@ -55,12 +55,7 @@ class Arrival:
 
 
 def copied(p: Tensor) -> Tensor:
-    """Return a copy of a parameter that is no parameter: where a buffer starts at the iterate.
-
-    Examples:
-        >>> copied(torch.nn.Parameter(torch.ones(2)))
-        tensor([1., 1.])
-    """
+    """Return a copy of a parameter that is no parameter: where a buffer starts at the iterate."""
     return p.detach().clone()
 
 
@@ -86,7 +81,7 @@ class AsyncOptimizer(LightOptimizer):
         weight_decay: Decoupled weight decay (as in AdamW), multiplied by the learning rate of the update.
         output: ``"last"``, or ``"uniform"`` to keep one iterate drawn uniformly from x_1..x_T, as Algorithm 1
             returns it, at the cost of one copy of the parameters; see `output_parameters`.
-        seed: Seeds the draw of ``output="uniform"``.
+        output_seed: Seeds the draw of ``output="uniform"``.
     """
 
     method: ClassVar[str]
@@ -114,11 +109,12 @@ class AsyncOptimizer(LightOptimizer):
         lr: float,
         weight_decay: float = 0.0,
         output: str = "last",
-        seed: int = 0,
+        output_seed: int = 0,
     ) -> None:
         if output not in ("last", "uniform"):
             raise ValueError(f"Invalid output value: {output!r} (expected 'last' or 'uniform')")
-        shared = {"output": output, "seed": whole_number("seed", seed, most=2**63 - 1), "kept": 0, "keep_next": 1}
+        output_seed = whole_number("output_seed", output_seed, most=2**63 - 1)
+        shared = {"output": output, "output_seed": output_seed, "kept": 0, "keep_next": 1}
         defaults = {"lr": lr, "weight_decay": weight_decay, **options, **shared, "method": self.method, "t": 0}
         for name, allowed in self.ranges.items():
             allowed.check(name, defaults[name])
@@ -129,12 +125,14 @@ class AsyncOptimizer(LightOptimizer):
     @property
     def t(self) -> int:
         """How many arrivals have been counted so far."""
-        return int(self.param_groups[0]["t"])
+        t: int = self.param_groups[0]["t"]
+        return t
 
     @property
     def version(self) -> int:
         """Index of the iterate that the parameters hold now: ``t + 1``."""
-        return self.t + 1
+        t: int = self.param_groups[0]["t"]
+        return t + 1
 
     @property
     def delay(self) -> int:
@@ -185,22 +183,39 @@ class AsyncOptimizer(LightOptimizer):
                 f"Invalid closure: {closure!r} (expected a function; a delay is a keyword: step(delay=...))"
             )
         arrived = self._place(delay, arrival)
-        for group in self.param_groups:
-            self._check_group(group)
-        self._check_arrival(arrived)
+        self._check(arrived)
         with torch.no_grad():
             loss = None
             if closure is not None:
                 if arrival is not None:
                     raise ValueError("closure and arrival exclude each other: an arrival brings its gradients along")
                 loss, previous_grads = self._evaluate(closure, arrived, previous_grads)
-            grads = self._received(arrived, arrival is not None, previous_grads)
-            self._keep(arrived.t)
-            self._apply(self._split(grads), arrived)
-        for group in self.param_groups:
-            group["t"] = arrived.t
+            self._advance(arrived, self._received(arrived, arrival is not None, previous_grads))
         self._delay = 0
         return loss
+
+    def receive(self, arrival: Arrival, grads: Grads) -> None:
+        """Count one arrival and update the parameters, for a server: it has counted, checked and combined already.
+
+        Args:
+            arrival: What the server knows about it.
+            grads: What `contribution` returned, one per parameter; whatever stands for an arrival of weight zero.
+        """
+        self._check(arrival)
+        with torch.no_grad():
+            self._advance(arrival, grads)
+
+    def _check(self, arrival: Arrival) -> None:
+        """Refuse hyper-parameters that somebody has changed for the worse, and arrivals this rule cannot use."""
+        for group in self.param_groups:
+            self._check_group(group)
+        self._check_arrival(arrival)
+
+    def _advance(self, arrival: Arrival, grads: Grads) -> None:
+        self._keep(arrival.t)
+        self._apply(self._split(grads), arrival)
+        for group in self.param_groups:
+            group["t"] = arrival.t
 
     def _received(self, arrived: Arrival, combined: bool, previous_grads: Grads | None) -> Grads:
         """Return what arrived for every parameter; ``combined`` if a worker has run `contribution` already."""
@@ -255,7 +270,10 @@ class AsyncOptimizer(LightOptimizer):
     def _check_group(self, group: Group) -> None:
         for name, allowed in self.ranges.items():
             value = group[name]
-            if not (type(value) is float and allowed.low < value < allowed.high):  # the common case, without a call
+            # The common cases, without a call.
+            if type(value) is not float or not (
+                allowed.low < value < allowed.high or (value == allowed.low and not allowed.low_open)
+            ):
                 allowed.check(name, value)
 
     def _check_arrival(self, arrival: Arrival) -> None:
@@ -315,7 +333,7 @@ class AsyncOptimizer(LightOptimizer):
             return
         params = self._all_params()
         torch._foreach_copy_(self._buffers(params, "x_out", torch.empty_like), params)
-        u = 1.0 - random.Random((int(first["seed"]) << 64) + t).random()
+        u = 1.0 - random.Random((int(first["output_seed"]) << 64) + t).random()
         for group in self.param_groups:
             group["kept"], group["keep_next"] = t, int(t / u) + 1
 
@@ -327,7 +345,7 @@ class AsyncOptimizer(LightOptimizer):
         Examples:
             >>> import latecomer as lc
             >>> x = torch.nn.Parameter(torch.zeros(1))
-            >>> opt = lc.optim.AsyncSGD([x], lr=1.0, output="uniform", seed=3)
+            >>> opt = lc.optim.AsyncSGD([x], lr=1.0, output="uniform", output_seed=3)
             >>> for _ in range(10):
             ...     x.grad = -torch.ones(1); opt.step()
             >>> x.item(), opt.output_parameters()[0].item(), opt.param_groups[0]["kept"]
@@ -389,39 +407,19 @@ class AsyncOptimizer(LightOptimizer):
             grads: Gradients at the iterate ``version``, one per parameter, None where there is none.
             previous_grads: Gradients of the same sample at the iterate before, for rules with two points.
             version: Index of the iterate.
-
-        Examples:
-            >>> import latecomer as lc
-            >>> opt = lc.optim.AsyncSGD([torch.nn.Parameter(torch.ones(2))], lr=1.0)
-            >>> opt.contribution([torch.ones(2)], None, version=1)
-            [tensor([1., 1.])]
         """
         if previous_grads is not None:
             raise ValueError(f"{type(self).__name__} evaluates one point: call it without previous_grads")
         return grads
 
     def coefficients(self, version: int) -> tuple[float, float]:
-        """Return what a worker multiplies its gradients by: at the iterate ``version``, and at the one before.
-
-        Examples:
-            >>> import latecomer as lc
-            >>> lc.optim.AsyncSGD([torch.nn.Parameter(torch.ones(2))], lr=1.0).coefficients(version=1)
-            (1.0, 0.0)
-        """
+        """Return what a worker multiplies its gradients by: at the iterate ``version``, and at the one before."""
         return 1.0, 0.0
 
     # ---- torch.optim.Optimizer --------------------------------------------------------------------------------
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add parameters; they join at the current arrival, with buffers that start at zero.
-
-        Examples:
-            >>> import latecomer as lc
-            >>> opt = lc.optim.AsyncSGD([torch.nn.Parameter(torch.ones(2))], lr=1.0)
-            >>> opt.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))], "lr": 0.1})
-            >>> [group["lr"] for group in opt.param_groups]
-            [1.0, 0.1]
-        """
+        """Add parameters; they join at the current arrival, with buffers that start at zero."""
         if isinstance(param_group, dict) and "momentum" in param_group:
             raise ValueError("There is no momentum here but beta, the weight of the new: momentum=0.9 is beta=0.1")
         # A copy: the counters in it are this optimizer's, whoever else was made from the same dict.
@@ -433,7 +431,7 @@ class AsyncOptimizer(LightOptimizer):
             self.param_groups.pop()
             raise
         first = self.defaults if len(self.param_groups) == 1 else self.param_groups[0]
-        for key in ("method", "t", "output", "seed", "kept", "keep_next"):
+        for key in ("method", "t", "output", "output_seed", "kept", "keep_next"):
             group[key] = first[key]
         if group["kept"]:  # x_out of a parameter that joins later is what it joined with
             self._buffers(group["params"], "x_out", copied)
@@ -457,7 +455,9 @@ class AsyncOptimizer(LightOptimizer):
         if not isinstance(state_dict, dict) or not {"state", "param_groups"} <= state_dict.keys():
             shown = f"keys {list(state_dict)[:5]}" if isinstance(state_dict, dict) else repr(state_dict)[:60]
             raise ValueError(f"This is not what an optimizer's state_dict() returns: {shown}")
-        groups = state_dict["param_groups"]
+        # A state of version 0.1 calls the seed of output="uniform" just seed.
+        renamed = [{"output_seed" if k == "seed" else k: v for k, v in g.items()} for g in state_dict["param_groups"]]
+        groups, state_dict = renamed, {**state_dict, "param_groups": renamed}
         for group, own in zip(groups, self.param_groups, strict=False):
             theirs, ours = ({key: g.get(key) for key in self.identity} for g in (group, own))
             if theirs != ours:

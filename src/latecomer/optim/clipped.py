@@ -31,7 +31,7 @@ class ClippedCatchUp(Clipped, OrderedMomentum):
         clip_at: A fixed threshold instead of ``c·s``, the usual clipping.
         weight_decay: Decoupled weight decay.
         output: ``"last"`` or ``"uniform"``.
-        seed: Seeds ``output="uniform"``.
+        output_seed: Seeds ``output="uniform"``.
 
     Examples:
         >>> import torch
@@ -57,10 +57,12 @@ class ClippedCatchUp(Clipped, OrderedMomentum):
         clip_at: float | None = None,
         weight_decay: float = 0.0,
         output: str = "last",
-        seed: int = 0,
+        output_seed: int = 0,
     ) -> None:
         options = {"beta": beta, "catch_up": True, "clip": clip, "clip_rate": clip_rate, "clip_at": clip_at}
-        AsyncOptimizer.__init__(self, params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
+        AsyncOptimizer.__init__(
+            self, params, options, lr=lr, weight_decay=weight_decay, output=output, output_seed=output_seed
+        )
 
 
 class EvenCatchUp(LatenessClipped, OrderedMomentum):
@@ -81,7 +83,7 @@ class EvenCatchUp(LatenessClipped, OrderedMomentum):
         clip_rate: The rate of the scale s; its inverse is the number of arrivals it looks back on.
         weight_decay: Decoupled weight decay.
         output: ``"last"`` or ``"uniform"``.
-        seed: Seeds ``output="uniform"``.
+        output_seed: Seeds ``output="uniform"``.
 
     Examples:
         >>> import torch
@@ -110,7 +112,7 @@ class EvenMomentum(LatenessClipped, Momentum):
         clip_rate: The rate of the scale.
         weight_decay: Decoupled weight decay.
         output: ``"last"`` or ``"uniform"``.
-        seed: Seeds ``output="uniform"``.
+        output_seed: Seeds ``output="uniform"``.
 
     Examples:
         >>> import torch

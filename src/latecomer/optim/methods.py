@@ -10,11 +10,11 @@ from typing import Any
 
 from .._util.checks import whole_number
 from .adamw import CatchUpAdamW
-from .anytime import OrderedMu2Anytime
 from .base import AsyncOptimizer
 from .clipped import ClippedCatchUp, EvenCatchUp, EvenMomentum
 from .momentum import BETA, Momentum, OrderedMomentum
 from .mu2 import Mu2SGD, OrderedMu2SGD
+from .mu2_anytime import OrderedMu2Anytime
 from .sgd import AsyncSGD, DelayAdaptiveSGD, DelayFilteredSGD
 
 __all__ = ["METHODS", "Method", "known_method"]

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from .._util.checks import UNIT, Range, checked_flag
+from ._coefficients import VersionIndexed, beta_at, missed, retained
 from ._kernels import accumulate_and_descend, descend, shrink
-from ._schedule import VersionIndexed, beta_at, missed, retained
 from .base import Arrival, AsyncOptimizer, Group, Params
 
 __all__ = ["BETA", "Momentum", "OrderedMomentum"]
@@ -44,7 +44,7 @@ class Momentum(_MomentumRule):
             ``SGD(momentum=1-b, dampening=1-b)``.
         weight_decay: Decoupled weight decay.
         output: ``"last"`` or ``"uniform"``.
-        seed: Seeds ``output="uniform"``.
+        output_seed: Seeds ``output="uniform"``.
 
     Examples:
         >>> x = torch.nn.Parameter(torch.zeros(1))
@@ -65,9 +65,11 @@ class Momentum(_MomentumRule):
         *,
         weight_decay: float = 0.0,
         output: str = "last",
-        seed: int = 0,
+        output_seed: int = 0,
     ) -> None:
-        super().__init__(params, {"beta": beta}, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
+        super().__init__(
+            params, {"beta": beta}, lr=lr, weight_decay=weight_decay, output=output, output_seed=output_seed
+        )
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Tensor], arrival: Arrival) -> None:
         self._move(group, params, None if arrival.zero else grads, weight=float(group["beta"]))
@@ -100,7 +102,7 @@ class OrderedMomentum(VersionIndexed, _MomentumRule):
         catch_up: Make up for the displacement a late gradient missed.
         weight_decay: Decoupled weight decay.
         output: ``"last"``, or ``"uniform"`` as Algorithm 1 has it.
-        seed: Seeds ``output="uniform"``.
+        output_seed: Seeds ``output="uniform"``.
 
     Examples:
         >>> x = torch.nn.Parameter(torch.zeros(1))
@@ -127,10 +129,10 @@ class OrderedMomentum(VersionIndexed, _MomentumRule):
         catch_up: bool = False,
         weight_decay: float = 0.0,
         output: str = "last",
-        seed: int = 0,
+        output_seed: int = 0,
     ) -> None:
         options = {"beta": beta, "catch_up": checked_flag("catch_up", catch_up)}
-        super().__init__(params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
+        super().__init__(params, options, lr=lr, weight_decay=weight_decay, output=output, output_seed=output_seed)
 
     def _remembered_lr(self, group: Group) -> float:
         return float(group["lr"]) if group["catch_up"] else 0.0

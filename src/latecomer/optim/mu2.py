@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from .._util.checks import UNIT, Range
+from ._coefficients import VersionIndexed, beta_at, retained
 from ._kernels import accumulate_and_descend, shrink
-from ._schedule import VersionIndexed, beta_at, retained
 from ._two_point import TwoPointOptimizer
 from .base import Arrival, AsyncOptimizer, Group, Params, copied
 from .momentum import BETA
@@ -34,7 +34,7 @@ class Mu2SGD(VersionIndexed, TwoPointOptimizer):
             same authors' earlier experiments.
         weight_decay: Decoupled weight decay, on ``w``.
         output: ``"last"`` or ``"uniform"``.
-        seed: Seeds ``output="uniform"``.
+        output_seed: Seeds ``output="uniform"``.
 
     Examples:
         >>> x = torch.nn.Parameter(torch.tensor([4.0]))
@@ -67,10 +67,10 @@ class Mu2SGD(VersionIndexed, TwoPointOptimizer):
         *,
         weight_decay: float = 0.0,
         output: str = "last",
-        seed: int = 0,
+        output_seed: int = 0,
     ) -> None:
         options = {"beta": beta, "gamma": gamma}
-        super().__init__(params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
+        super().__init__(params, options, lr=lr, weight_decay=weight_decay, output=output, output_seed=output_seed)
 
     def _coefficients(self, group: Group, version: int) -> tuple[float, float]:
         # A version that no arrival has reached yet, or a group that has only just joined: the beta in force now.
@@ -110,7 +110,7 @@ class OrderedMu2SGD(Mu2SGD):
         gamma: Weight of ``w`` in the iterate, used literally.
         weight_decay: Decoupled weight decay, on ``w``.
         output: ``"last"`` or ``"uniform"``.
-        seed: Seeds ``output="uniform"``.
+        output_seed: Seeds ``output="uniform"``.
 
     Examples:
         >>> x = torch.nn.Parameter(torch.zeros(1))

@@ -38,7 +38,7 @@ class AsyncSGD(_SGD):
         lr: Learning rate.
         weight_decay: Decoupled weight decay.
         output: ``"last"`` or ``"uniform"``.
-        seed: Seeds ``output="uniform"``.
+        output_seed: Seeds ``output="uniform"``.
 
     Examples:
         >>> import torch
@@ -53,9 +53,9 @@ class AsyncSGD(_SGD):
     method = "async-sgd"
 
     def __init__(
-        self, params: Params, lr: float, *, weight_decay: float = 0.0, output: str = "last", seed: int = 0
+        self, params: Params, lr: float, *, weight_decay: float = 0.0, output: str = "last", output_seed: int = 0
     ) -> None:
-        super().__init__(params, {}, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
+        super().__init__(params, {}, lr=lr, weight_decay=weight_decay, output=output, output_seed=output_seed)
 
 
 class DelayAdaptiveSGD(_SGD):
@@ -75,7 +75,7 @@ class DelayAdaptiveSGD(_SGD):
         steps: Number of updates T, for Eq. (3).
         weight_decay: Decoupled weight decay.
         output: ``"last"`` or ``"uniform"``.
-        seed: Seeds ``output="uniform"``.
+        output_seed: Seeds ``output="uniform"``.
 
     Examples:
         >>> import torch
@@ -104,7 +104,7 @@ class DelayAdaptiveSGD(_SGD):
         steps: int | None = None,
         weight_decay: float = 0.0,
         output: str = "last",
-        seed: int = 0,
+        output_seed: int = 0,
     ) -> None:
         constants: dict[str, Any] = {"L": L, "delta": delta, "sigma": sigma, "steps": steps}
         missing = [name for name, value in constants.items() if value is None]
@@ -118,7 +118,7 @@ class DelayAdaptiveSGD(_SGD):
         if workers is not None:
             workers = whole_number("workers", workers, least=1)
         options = {"workers": workers, **constants}
-        super().__init__(params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
+        super().__init__(params, options, lr=lr, weight_decay=weight_decay, output=output, output_seed=output_seed)
 
     def _check_group(self, group: Group) -> None:
         super()._check_group(group)
@@ -158,7 +158,7 @@ class DelayFilteredSGD(_SGD):
         threshold: Largest delay that still counts. The paper tries M, 1.5·M and 2·M.
         weight_decay: Decoupled weight decay.
         output: ``"last"`` or ``"uniform"``.
-        seed: Seeds ``output="uniform"``.
+        output_seed: Seeds ``output="uniform"``.
 
     Examples:
         >>> import torch
@@ -181,10 +181,10 @@ class DelayFilteredSGD(_SGD):
         threshold: float,
         weight_decay: float = 0.0,
         output: str = "last",
-        seed: int = 0,
+        output_seed: int = 0,
     ) -> None:
         options = {"threshold": threshold}
-        super().__init__(params, options, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
+        super().__init__(params, options, lr=lr, weight_decay=weight_decay, output=output, output_seed=output_seed)
 
     def _start_group(self, group: Group) -> None:
         group["dropped"] = 0

@@ -44,12 +44,6 @@ class Verdict:
         unit: What the difference is of.
         measurements: How many paired measurements it rests on.
         ours: True where the claim is not the paper's but this library's.
-
-    Examples:
-        >>> Verdict("mnist", "a beats b", Interval(0.02, 0.01, 0.03), "test F1", 10).verdict
-        'held'
-        >>> Verdict("mnist", "a beats b", Interval(0.02, -0.01, 0.05), "test F1", 10).verdict
-        'undecided'
     """
 
     study: str
@@ -73,13 +67,7 @@ class Verdict:
 
 
 def differences(rows: pl.DataFrame, a: str, b: str, column: str) -> list[float]:
-    """Return a column of one method minus that of another, seed by seed: both ran on the same schedules.
-
-    Examples:
-        >>> rows = pl.DataFrame({"method": ["a", "b", "a", "b"], "seed": [0, 0, 1, 1], "f1": [0.9, 0.8, 0.7, 0.7]})
-        >>> [round(d, 6) for d in differences(rows, "a", "b", "f1")]
-        [0.1, 0.0]
-    """
+    """Return a column of one method minus that of another, seed by seed: both ran on the same schedules."""
     first, second = (rows.filter(pl.col("method") == name).select("seed", column) for name in (a, b))
     both = first.join(second, on="seed", suffix="_other").sort("seed").drop_nulls()
     if both.is_empty() and first["seed"].is_in(second["seed"].to_list()).any():
@@ -93,11 +81,6 @@ def paired(rows: pl.DataFrame, a: str, b: str, column: str, comparisons: int = 1
     """Return the mean difference between two methods over the seeds they share, with its 95 % interval.
 
     Scores lie between 0 and 1, so a difference beyond 1 is cut off. Where nothing can be compared, nothing is known.
-
-    Examples:
-        >>> rows = pl.DataFrame({"method": ["a", "b", "a", "b"], "seed": [0, 0, 1, 1], "f1": [0.9, 0.8, 0.7, 0.6]})
-        >>> round(paired(rows, "a", "b", "f1").value, 6)
-        0.1
     """
     values = differences(rows, a, b, column)
     if not values:
@@ -112,12 +95,6 @@ def training_claims(study: str, rows: pl.DataFrame) -> list[Verdict]:
     Args:
         study: ``"mnist"`` or ``"cifar10"``.
         rows: What `final_rows` returned.
-
-    Examples:
-        >>> same = {"f1": 0.9, "f1_slow": 0.9, "restless": 0.1}
-        >>> rows = pl.DataFrame([{"method": m, "seed": s, **same} for m in (*PAPERS, "catch-up") for s in (0, 1)])
-        >>> {row.verdict for row in training_claims("mnist", rows)}
-        {'undecided'}
     """
     seeds = rows["seed"].n_unique()
 
@@ -154,11 +131,6 @@ def shares_near_best(rows: pl.DataFrame) -> pl.DataFrame:
     """Return, for each method and seed, the share of learning rates whose F1 is within 5 % of the best one's.
 
     What has collapsed is near nothing, also where everything has.
-
-    Examples:
-        >>> rows = pl.DataFrame({"method": ["a"] * 3, "seed": [0] * 3, "lr": [1, 2, 3], "f1": [0.9, 0.88, 0.5]})
-        >>> round(shares_near_best(rows)["share"][0], 2)
-        0.67
     """
     f1 = pl.col("f1").fill_nan(0.0)
     near = (f1 >= (1 - NEAR) * f1.max().over("method", "seed")) & (f1 >= COLLAPSED)
@@ -166,14 +138,7 @@ def shares_near_best(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def sensitivity_claims(rows: pl.DataFrame) -> list[Verdict]:
-    """Return what the paper claims of learning rates, from runs over a grid of them.
-
-    Examples:
-        >>> rates = ((0.01, 0.9), (0.1, 0.02))
-        >>> rows = [{"method": m, "seed": 0, "lr": lr, "f1": f1} for m in (*PAPERS, "catch-up") for lr, f1 in rates]
-        >>> {row.difference.value for row in sensitivity_claims(pl.DataFrame(rows))}
-        {0.0}
-    """
+    """Return what the paper claims of learning rates, from runs over a grid of them."""
     shares = shares_near_best(rows)
     seeds, unit = shares["seed"].n_unique(), "share of learning rates within 5 % of the best"
     pairs = [("ordered-momentum", "momentum"), ("ordered-mu2", "mu2")]
@@ -193,12 +158,6 @@ def delay_claims(rows: pl.DataFrame, slow: Sequence[int]) -> list[Verdict]:
     Args:
         rows: What `class_delays` returned.
         slow: The slow classes.
-
-    Examples:
-        >>> rows = [(True, seed, label, 100, 20.0 if label == 9 else 4.0) for seed in range(5) for label in range(10)]
-        >>> table = pl.DataFrame(rows, schema=["dependent", "seed", "label", "appearances", "delay"], orient="row")
-        >>> [row.verdict for row in delay_claims(table, [9])]
-        ['held', 'held', 'held']
     """
     dependent = rows.filter("dependent").with_columns(pl.col("label").is_in(list(slow)).alias("slow"))
     parts = dependent.partition_by("seed", maintain_order=True)
@@ -229,12 +188,7 @@ def delay_claims(rows: pl.DataFrame, slow: Sequence[int]) -> list[Verdict]:
 
 
 def share_claim(data: str, wanted: float, shares: Sequence[float]) -> Verdict:
-    """Return whether the schedules of a dataset preserve the share of slow labels.
-
-    Examples:
-        >>> share_claim("CIFAR-10", 0.5, [0.58, 0.57]).verdict
-        'not held'
-    """
+    """Return whether the schedules of a dataset preserve the share of slow labels."""
     claim = f"the label distribution is preserved on {data} (within a percentage point)"
     found = mean([share - wanted for share in shares])
     return Verdict("delay-model", claim, _room(SAME_SHARE, found), "share, to 0.01", len(shares))

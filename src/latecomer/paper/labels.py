@@ -18,15 +18,7 @@ __all__ = ["appearances", "class_delays", "class_influence", "mean_influence", "
 
 
 def appearances(problem: Images, trace: Trace) -> NDArray[np.int64]:
-    """Return how many images of each class every arrival brought: one row an arrival.
-
-    Examples:
-        >>> import latecomer as lc
-        >>> trace = lc.delays.DataDependent(workers=3, slow_share=0.1).trace(steps=50, seed=0)
-        >>> counts = appearances(lc.problems.digits(), trace)
-        >>> counts.shape, set(counts.sum(1).tolist())
-        ((50, 10), {16})
-    """
+    """Return how many images of each class every arrival brought: one row an arrival."""
     samples = trace.columns["sample"][trace.rows].tolist()
     counts = np.zeros((len(trace), problem.classes), dtype=np.int64)
     for row, (sample, group) in enumerate(zip(samples, trace.group.tolist(), strict=True)):
@@ -43,15 +35,6 @@ def class_delays(sweep: Sweep, problem: Images, seeds: Sequence[int]) -> pl.Data
     """Return how often each class appears and how late it is, with and without delays that depend on the data.
 
     One row a seed, class and kind of delay: ``dependent``, ``seed``, ``label``, ``appearances``, ``delay`` (mean).
-
-    Examples:
-        >>> import latecomer as lc
-        >>> from dataclasses import replace
-        >>> from latecomer.paper import preset
-        >>> sweep = replace(preset("delay-model", "quick"), steps=200)
-        >>> table = class_delays(sweep, lc.problems.digits(), seeds=(0,))
-        >>> table.height, table["appearances"].sum()
-        (20, 6400)
     """
     rows = []
     for dependent in (True, False):
@@ -66,31 +49,14 @@ def class_delays(sweep: Sweep, problem: Images, seeds: Sequence[int]) -> pl.Data
 
 
 def slow_shares(sweep: Sweep, seeds: Sequence[int]) -> list[float]:
-    """Return which share of the arrivals was slow, schedule by schedule.
-
-    Examples:
-        >>> from latecomer.paper import preset
-        >>> 0.4 < slow_shares(preset("cifar10", "quick"), [0])[0] < 0.9
-        True
-    """
+    """Return which share of the arrivals was slow, schedule by schedule."""
     return [float(_schedule(sweep, seed).group.mean()) for seed in seeds]
 
 
 def class_influence(
     sweep: Sweep, problem: Images, chosen: Mapping[str, Mapping[str, Any]], seeds: Sequence[int]
 ) -> pl.DataFrame:
-    """Return the mean influence of an image of each class by method, at each method's options.
-
-    Examples:
-        >>> import latecomer as lc
-        >>> from dataclasses import replace
-        >>> from latecomer.paper import preset
-        >>> sweep = replace(preset("delay-model", "quick"), steps=400)
-        >>> table = class_influence(sweep, lc.problems.digits(), {"ordered-momentum": {"beta": 0.1}}, seeds=(0,))
-        >>> nines, ones = (table.filter(pl.col("label") == c)["influence"][0] for c in (9, 1))
-        >>> nines < 0.5 * ones
-        True
-    """
+    """Return the mean influence of an image of each class by method, at each method's options."""
     rows = []
     for seed in seeds:
         trace = _schedule(sweep, seed)
@@ -103,12 +69,5 @@ def class_influence(
 
 
 def mean_influence(sweep: Sweep, method: str, options: Mapping[str, Any], seed: int) -> float:
-    """Return the mean influence of an arrival: what ordering makes of the learning rate.
-
-    Examples:
-        >>> from latecomer.paper import preset
-        >>> sweep = preset("mnist", "quick")
-        >>> 0.4 < mean_influence(sweep, "ordered-momentum", {"beta": 0.1}, seed=0) < 0.8
-        True
-    """
+    """Return the mean influence of an arrival: what ordering makes of the learning rate."""
     return float(influence(_schedule(sweep, seed), method, options).mean())

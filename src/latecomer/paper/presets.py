@@ -24,12 +24,7 @@ GAMMAS = [0.9, 0.95, 0.1, 0.05]
 
 
 def grids(rates: list[float], workers: int, small: bool, gammas: list[float] | None = None) -> tuple[Grid, ...]:
-    """Return all methods of the paper and catch-up with their values.
-
-    Examples:
-        >>> sum(len(grid.combinations()) for grid in grids(PAPER_RATES, 7, small=False))
-        722
-    """
+    """Return all methods of the paper and catch-up with their values."""
     betas, gammas = ([0.05], gammas or [0.1]) if small else (BETAS, GAMMAS)
     thresholds = [2.0 * workers] if small else [1.0 * workers, 1.5 * workers, 2.0 * workers]
     momentum: dict[str, list[Any]] = {"lr": rates, "beta": betas}

@@ -122,18 +122,6 @@ def curves(sweep: Sweep, store: Store) -> pl.DataFrame:
     """Return the evaluations of all runs of a sweep, one row each; a run that ended early goes on as it ended.
 
     Columns: ``method``, ``seed``, its options, ``update`` and the metrics.
-
-    Examples:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> grids = (Grid("async-sgd", {"lr": [0.1]}),)
-        >>> sweep = Sweep("s", "quadratic", "constant", 20, (0,), grids, 10, delay_options={"workers": 2})
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     store = Store(Path(folder))
-        ...     history = pl.DataFrame({"update": [0, 7], "time": [None, None], "f1": [0.1, 0.02]})
-        ...     store.put(sweep.runs()[0], history, {"diverged_at": 7}, 0.0)
-        ...     curves(sweep, store)["f1"].to_list()
-        [0.1, 0.02, 0.02]
     """
     parts, every = [], sweep.evaluate_every
     places = [*range(0, sweep.steps, every), sweep.steps]
@@ -155,20 +143,6 @@ def final_rows(sweep: Sweep, store: Store) -> pl.DataFrame:
 
     ``restless`` is the standard deviation of the accuracy over the evaluations of the second half; a run that has
     collapsed is at rest in another sense, and has none.
-
-    Examples:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> grids = (Grid("async-sgd", {"lr": [0.1]}),)
-        >>> sweep = Sweep("s", "quadratic", "constant", 20, (0,), grids, 10, delay_options={"workers": 2})
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     store = Store(Path(folder))
-        ...     rising = [0.1, 0.5, 0.7]
-        ...     history = pl.DataFrame({"update": [0, 10, 20], "time": [None] * 3, "f1": rising, "accuracy": rising})
-        ...     store.put(sweep.runs()[0], history, {"diverged_at": None}, 0.0)
-        ...     rows = final_rows(sweep, store)
-        >>> rows["collapsed"][0], round(rows["restless"][0], 3)
-        (False, 0.141)
     """
     rows = curves(sweep, store)
     late = rows.filter(pl.col("update") >= sweep.steps / 2)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.collections import PolyCollection
 
-from ..report.style import FAST, GREY, SLOW, blank, svg
 from ..trace import STATUSES, Trace
+from .style import FAST, GREY, SLOW, blank, svg
 
 __all__ = ["workers"]
 

@@ -1,5 +1,5 @@
 """Train along a schedule in one process: a trace replayed through a server."""
 
-from .simulate import Run, simulate
+from .simulate import Simulation, simulate
 
-__all__ = ["Run", "simulate"]
+__all__ = ["Simulation", "simulate"]

@@ -36,6 +36,7 @@ class Replayer:
     def __init__(self, server: Server, trace: Trace) -> None:
         self.server, self.trace = server, trace
         self._columns = trace.columns
+        self._ticket, self._worker, self._seen = (trace.columns[name] for name in ("ticket", "worker", "seen"))
         self._filled = -1  # the last gap that is done
         self._joined = Counter(at for at, _ in trace.header.joined)
         self._left: dict[int, list[int]] = {}
@@ -52,7 +53,7 @@ class Replayer:
     def next(self) -> Ticket:
         """Do what happened before the next arrival, and return the ticket that arrives."""
         self.fill_gap()
-        ticket = self.server.find(int(self._columns["ticket"][self.trace.rows[self.server.arrivals]]))
+        ticket = self.server.find(int(self._ticket[self.trace.rows[self.server.arrivals]]))
         if ticket is None:
             raise ValueError(f"The trace does not fit its policy: arrival {self.server.arrivals + 1} was called off")
         self._rows.pop(ticket.number, None)
@@ -64,12 +65,13 @@ class Replayer:
         if self._filled == now:  # the arrival did not come off
             return
         self._filled = now
-        for _ in range(self._joined[now]):
+        for _ in range(self._joined.get(now, 0)):
             self.server.join()
-        seen = self._columns["seen"]
-        while self._row < len(seen) and seen[self._row] == now:
-            self._issue(self._row)
-            self._row += 1
+        seen, row = self._seen, self._row
+        while row < len(seen) and seen[row] == now:
+            self._issue(row)
+            row += 1
+        self._row = row
         while self._end < len(self._ending) and self._columns["ended"][self._ending[self._end]] == now:
             self._take_back(int(self._ending[self._end]))
             self._end += 1
@@ -78,16 +80,17 @@ class Replayer:
 
     def _issue(self, row: int) -> None:
         c = self._columns
-        worker, number = int(c["worker"][row]), int(c["ticket"][row])
-        for other in (self.server.holds(worker), self.server.find(number)):
-            if other is not None:
-                self._take_back(self._rows[other.number])
+        worker, number = int(self._worker[row]), int(self._ticket[row])
+        if len(self._ending):  # somebody lost a ticket, or was called off
+            for other in (self.server.holds(worker), self.server.find(number)):
+                if other is not None:
+                    self._take_back(self._rows[other.number])
         ticket = self.server.issue(worker, at=float(c["start"][row]))
-        expected = (number, int(c["version"][row]), int(c["sample"][row]))
-        if (ticket.number, ticket.version, ticket.sample) != expected:
+        version, sample = c["version"][row], c["sample"][row]
+        if ticket.number != number or ticket.version != version or ticket.sample != sample:
             raise ValueError(
-                f"The trace does not fit its policy: ticket {number} should start from version {expected[1]} with "
-                f"sample {expected[2]}, the server issued {ticket}"
+                f"The trace does not fit its policy: ticket {number} should start from version {version} with "
+                f"sample {sample}, the server issued {ticket}"
             )
         self._rows[number] = row
 

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from .._util.checks import whole_number
 from .._util.seeds import sample_seeds
+from ..core.callbacks import OnArrival
 from ..core.flat import FlatModule
 from ..core.gradient import Contributor
 from ..problems.base import Problem
 from ..server import Server
-from ..simulation.simulate import simulate
+from ..simulation import simulate
 from ..trace import Trace
 
 __all__ = ["Gradients", "diagnose"]
@@ -116,7 +117,9 @@ def diagnose(
     if trace.header.policy != "async" or not trace.header.strict:
         raise ValueError("Diagnostics need a trace of policy async in which every worker goes on at once")
     probe = _Probe(Gradients(problem, samples=samples, seed=seed), trace, lr, beta)
-    simulate(problem, method, trace, lr=lr, beta=beta, seed=seed, evaluate_every=len(trace), watch=probe)
+    simulate(
+        problem, method, trace, lr=lr, beta=beta, seed=seed, evaluate_every=len(trace), callbacks=[OnArrival(probe)]
+    )
     return pl.DataFrame(probe.rows)
 
 

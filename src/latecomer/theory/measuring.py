@@ -7,9 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
+from ..core.callbacks import OnArrival
 from ..problems import Quadratic
 from ..server import Server
-from ..simulation.simulate import simulate
+from ..simulation import simulate
 from ..trace import Trace
 
 __all__ = ["mean_squared_gradient"]
@@ -51,5 +52,5 @@ def mean_squared_gradient(
             look(x)
 
     options: dict[str, Any] = {} if method == "async-sgd" else {"beta": beta}
-    simulate(problem, method, trace, lr=lr, evaluate_every=len(trace), watch=watch, **options)
+    simulate(problem, method, trace, lr=lr, evaluate_every=len(trace), callbacks=[OnArrival(watch)], **options)
     return total / len(trace)

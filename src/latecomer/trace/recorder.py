@@ -20,6 +20,7 @@ __all__ = ["Recorder"]
 # the tickets, and without a clock there are no times.
 _WHOLE = {name: np.dtype(kind).char.replace("l", "i") for name, kind in COLUMNS.items() if np.dtype(kind).kind == "i"}
 _TIMES = {"start": "d", "end": "d"}
+_CODES = {status: code for code, status in enumerate(STATUSES)}
 
 
 class Recorder:
@@ -66,20 +67,34 @@ class Recorder:
         if ticket.number == self.tickets:
             self.tickets += 1
             self.strict = self.strict and ticket.seen == self._last.get(ticket.worker, 0)  # it went on at once
-        self._rows[ticket.number] = len(self._columns["ticket"])
-        row = {"ticket": ticket.number, "worker": ticket.worker, "seen": ticket.seen, "version": ticket.version}
-        row |= {"arrival": 0, "update": 0, "ended": -1, "group": -1, "status": -1}
-        for name, column in self._columns.items():
-            column.append(at if name == "start" else math.nan if name == "end" else row[name])
+        c = self._columns
+        self._rows[ticket.number] = len(c["ticket"])
+        c["ticket"].append(ticket.number)
+        c["worker"].append(ticket.worker)
+        c["seen"].append(ticket.seen)
+        c["version"].append(ticket.version)
+        c["arrival"].append(0)
+        c["update"].append(0)
+        c["ended"].append(-1)
+        c["group"].append(-1)
+        c["status"].append(-1)
+        if self.clock != "none":
+            c["start"].append(at)
+            c["end"].append(math.nan)
 
     def arrived(self, ticket: Ticket, status: str, arrival: int, update: int, group: int, at: float) -> None:
         """Note what became of a ticket that came back; ``update`` is 0 if it made none."""
         c, row = self._columns, self._rows.pop(ticket.number)
         c["arrival"][row], c["update"][row], c["group"][row] = arrival, update, group
-        c["status"][row] = STATUSES.index(status)
+        c["status"][row] = _CODES[status]
         if self.clock != "none":
             c["end"][row] = at
         self._last[ticket.worker] = arrival
+
+    @property
+    def given_up(self) -> int:
+        """How many tickets were given up."""
+        return len(self._given_up)
 
     def gave_up(self, ticket: Ticket) -> None:
         """Note that nobody could compute a ticket that arrives now."""
@@ -88,7 +103,7 @@ class Recorder:
     def ended(self, ticket: Ticket, status: str, arrivals: int) -> None:
         """Note that a ticket was lost or called off when so many arrivals had been counted."""
         c, row = self._columns, self._rows.pop(ticket.number)
-        c["status"][row], c["ended"][row] = STATUSES.index(status), arrivals
+        c["status"][row], c["ended"][row] = _CODES[status], arrivals
         self.strict = False
 
     def trace(self, model: str) -> Trace:

@@ -126,6 +126,12 @@ class Trace:
         words: NDArray[np.str_] = np.array(STATUSES)[self._arrived("status")]
         return words
 
+    @property
+    def given_up(self) -> dict[int, int]:
+        """The samples of tickets that nobody could compute and that counted with weight zero, by ticket."""
+        tickets, samples = self.columns["ticket"], self.columns["sample"]
+        return {number: int(samples[tickets == number][0]) for number in self.header.given_up}
+
     @cached_property
     def in_flight(self) -> NDArray[np.int64]:
         """How many other tickets were out when each arrival came in: the size of the paper's T(t)."""

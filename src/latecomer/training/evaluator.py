@@ -8,14 +8,14 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..core.gradient import COLUMNS
+from ..core.history import COLUMNS, History
 from ..engines import Died, Engine, Evaluated, Event, Failed, Job, Ready, Slot
-from .run import Books
+from .run import JournaledRun
 
-__all__ = ["PATIENCE", "Evaluator"]
+__all__ = ["WAIT_WARNING", "Evaluator"]
 
 _SNAPSHOTS = 3
-PATIENCE = 30.0
+WAIT_WARNING = 30.0
 """Seconds without the workers that are needed after which somebody should know why nothing happens."""
 IMPORTABLE = (
     "everything a task uses must be importable, and a script that calls fit needs `if __name__ == '__main__':` around "
@@ -31,66 +31,49 @@ class Evaluator:
     evaluation costs.
 
     Args:
-        books: The state of the run.
+        state: The state of the run.
         engine: Who moves the bytes.
         seat: The evaluating worker's seat; those before it, and as many slots, are for training.
         every: Arrivals between rows.
         attempts: How often an evaluation may fail.
-
-    Examples:
-        >>> import latecomer as lc
-        >>> result = lc.fit(lc.problems.quadratic(), lr=0.1, workers=2, engine="inline", steps=20, evaluate_every=5)
-        >>> result.history["update"].to_list()
-        [0, 5, 10, 15, 20]
     """
 
-    def __init__(self, books: Books, engine: Engine, seat: int, every: int, attempts: int) -> None:
-        self.books, self.engine, self.seat, self.every, self.attempts = books, engine, seat, every, attempts
+    def __init__(self, state: JournaledRun, engine: Engine, seat: int, every: int, attempts: int) -> None:
+        self.state, self.engine, self.seat, self.every, self.attempts = state, engine, seat, every, attempts
         self.interrupted: Sequence[int] = ()
-        wanted = getattr(books.problem, "evaluates", True)
+        wanted = getattr(state.problem, "evaluates", True)
         self.seats, self.slots = (1, _SNAPSHOTS) if wanted else (0, 0)
-        self.rows: list[dict[str, Any]] = []
+        self.history = History()
         self._slots: Sequence[Slot] = ()
         self._free: list[int] = []
         self._waiting: list[tuple[Job, dict[str, Any]]] = []  # the first is with the worker if it is up
         self._up = self._busy = self._said = False
         self._asked = math.inf
-        self.told: Callable[[dict[str, Any]], None] = lambda row: None
+        self.on_row: Callable[[dict[str, Any]], None] = lambda row: None
         self._tried = 0
-        self._losses: list[float] = []
-        self._delays: list[int] = []
 
     def use(self, slots: Sequence[Slot]) -> None:
         """Take over the slots for snapshots."""
         self._slots, self._free, self._asked = slots, list(range(len(slots))), time.monotonic()
 
-    def count(self, loss: float, delay: int) -> None:
-        """Note an arrival, for the means of the next row."""
-        if not math.isnan(loss):
-            self._losses.append(loss)
-        self._delays.append(delay)
-
     def note(self, at: float, last: bool = False) -> list[Event]:
         """Begin a row if it is time for one; return what else happened if the server had to wait for a snapshot."""
-        arrivals = self.books.server.arrivals
+        arrivals = self.state.server.arrivals
         if not (arrivals % self.every == 0 or last):
             return []
-        if any(row["arrival"] == arrivals for row in [*self.rows, *(row for _, row in self._waiting)]):
+        if any(row["arrival"] == arrivals for row in [*self.history.rows, *(row for _, row in self._waiting)]):
             return []
         aside: list[Event] = []
         while self.seats and not self._free:
             aside += self._wait()
-        row: dict[str, Any] = {"update": self.books.optimizer.t, "time": at, "arrival": arrivals}
-        row["train_loss"] = sum(self._losses) / len(self._losses) if self._losses else None
-        row["delay"] = sum(self._delays) / len(self._delays) if self._delays else None
-        self._losses, self._delays = [], []
+        row = self.history.begin(self.state.optimizer.t, arrivals, at)
         if not self.seats:
             self._add(row)
             return []
         slot = self._queue(row)
-        slot.points[0].copy_(self.books.flat.x.detach())
+        slot.points[0].copy_(self.state.flat.x.detach())
         if len(slot.statistics):
-            self.books.statistics.store(slot.statistics)
+            self.state.averages.store(slot.statistics)
         self._next()
         return aside
 
@@ -106,13 +89,11 @@ class Evaluator:
         for job, row in self._waiting:
             slot = self._slots[job.slot - self.seat]
             waiting.append((dict(row), slot.points[0].clone(), slot.statistics.clone()))
-        means = list(self._losses), list(self._delays)
-        return {"rows": [dict(row) for row in self.rows], "waiting": waiting, "means": means}
+        return {"history": self.history.state_dict(), "waiting": waiting}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there, and evaluate what had not been."""
-        self.rows = list(state["rows"])
-        self._losses, self._delays = map(list, state["means"])
+        self.history.load_state_dict(state["history"])
         for row, point, statistics in state["waiting"]:
             if not self.seats:  # nobody evaluates any more
                 self._add(row)
@@ -133,11 +114,11 @@ class Evaluator:
         """Wait for an evaluation; return the events of others."""
         if self.interrupted:
             raise KeyboardInterrupt
-        if not self._up and not self._said and time.monotonic() - self._asked > PATIENCE:
+        if not self._up and not self._said and time.monotonic() - self._asked > WAIT_WARNING:
             self._said = True
             warnings.warn(
-                f"The run waits for an evaluation, and after {PATIENCE:g} s nobody is there to make it: is there room "
-                "for one more process?",
+                f"The run waits for an evaluation, and after {WAIT_WARNING:g} s nobody is there to make it: is there "
+                "room for one more process?",
                 stacklevel=2,
             )
         aside = []
@@ -168,7 +149,7 @@ class Evaluator:
         elif isinstance(event, Died):
             was_up, was_busy, self._up, self._busy = self._up, self._busy, False, False
             self._tried += was_busy or not was_up  # who was idle has not died of an evaluation
-            hopeless = not self.rows and not was_up and not event.reason.startswith("killed")
+            hopeless = not self.history.rows and not was_up and not event.reason.startswith("killed")
             if hopeless or self._tried >= self.attempts:
                 if not self._waiting or not self._worked:
                     raise ValueError(f"The evaluating worker dies again and again ({event.reason}); {IMPORTABLE}")
@@ -181,7 +162,7 @@ class Evaluator:
     @property
     def _worked(self) -> bool:
         """Whether any evaluation has come back."""
-        return any(row.keys() - COLUMNS for row in self.rows)
+        return any(row.keys() - set(COLUMNS) for row in self.history.rows)
 
     def _complete(self, metrics: dict[str, float]) -> None:
         job, row = self._waiting.pop(0)
@@ -191,5 +172,5 @@ class Evaluator:
         self._add(row)
 
     def _add(self, row: dict[str, Any]) -> None:
-        self.rows.append(row)
-        self.told(row)
+        self.history.add(row)
+        self.on_row(row)

@@ -9,26 +9,25 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import torch
-from rich.console import Console
 from torch import nn
 
 from .._util.checks import POSITIVE, whole_number
 from .._util.files import writable_file
+from .._util.interrupts import interrupts_between_arrivals
 from .._util.naming import stable_name
+from ..core.callbacks import Callback, ProgressLike, TensorBoard, all_callbacks
+from ..core.flat import uncompiled
+from ..core.result import Run
 from ..engines import Engine
 from ..optim import known_method
 from ..policy import Async, Policy, Synchronous
 from ..problems.base import Problem
-from ..simulation.simulate import interrupts_between_arrivals
-from .callbacks import Bar, Callback, TensorBoard
-from .checkpoint import Saver
 from .loop import TrainingLoop
 from .record import digest, write_record
-from .result import Result
-from .run import Books
-from .task import Task
+from .run import JournaledRun
+from .saver import Saver
+from .task import NOT_GIVEN, Task
 
 __all__ = ["fit", "make_engine"]
 
@@ -39,35 +38,35 @@ def fit(
     dataset: Any = None,
     *,
     steps: int,
-    optimizer: str = "even-catch-up",
+    method: str = "even-catch-up",
     workers: int = 2,
     engine: str | Engine = "local",
-    batch_size: int = 32,
-    collate_fn: Callable[[list[Any]], Any] | None = None,
-    sampler: Any = None,
-    batch_fn: Callable[[int], Any] | None = None,
-    group_fn: Callable[[Any], int] | None = None,
-    groups: Sequence[str] = ("all",),
-    evaluate: Callable[[nn.Module], dict[str, float]] | None = None,
-    evaluate_every: int | None = None,
-    clip_norm: float | None = None,
-    clip_value: float | None = None,
+    batch_size: int = NOT_GIVEN,
+    collate_fn: Callable[[list[Any]], Any] | None = NOT_GIVEN,
+    sampler: Any = NOT_GIVEN,
+    batch_fn: Callable[[int], Any] | None = NOT_GIVEN,
+    group_fn: Callable[[Any], int] | None = NOT_GIVEN,
+    groups: Sequence[str] = NOT_GIVEN,
+    evaluate: Callable[[nn.Module], dict[str, float]] | None = NOT_GIVEN,
+    clip_norm: float | None = NOT_GIVEN,
+    clip_value: float | None = NOT_GIVEN,
     scheduler: Callable[[Any], Any] | None = None,
     sync: bool = False,
+    seed: int = 0,
+    evaluate_every: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int | None = None,
     keep: int = 3,
     record: str | os.PathLike[str] | None = None,
     callbacks: Sequence[Callback] = (),
-    progress: bool | Console = False,
+    progress: ProgressLike = False,
     tensorboard: str | os.PathLike[str] | None = None,
     attempts: int = 3,
     timeout: float | None = None,
     min_workers: int | None = None,
     max_workers: int | None = None,
-    seed: int = 0,
     **options: Any,
-) -> Result:
+) -> Run:
     """Train a model with workers that never wait for each other; it holds the result afterwards.
 
     Args:
@@ -76,29 +75,31 @@ def fit(
         loss_fn: A loss of torch, or ``loss_fn(model, batch)``; see `Task`.
         dataset: Map-style dataset; see `Task`.
         steps: Contributions to count. With ``sync=True`` an update takes ``workers`` of them.
-        optimizer: A name in `latecomer.optim.METHODS`; even catch-up is stable and fair to slow samples.
-        workers: How many; on one machine no more than it has cores. Raise beta's inverse along with it.
+        method: A name in `latecomer.optim.METHODS`; even catch-up is stable and fair to slow samples.
+        workers: How many; on one machine no more than it has cores. With twice the workers, use half the beta.
         engine: ``"local"`` for processes, ``"inline"`` for this process, ``"ray"`` for Ray on this machine, or an
             `Engine`, such as ``latecomer.engines.ray.RayEngine("auto")`` for a cluster.
-        batch_size: Samples a batch.
+        batch_size: Samples per batch, 32 by default.
         collate_fn: Makes a batch of a list of samples.
         sampler: None for epochs, ``"independent"``, or a torch sampler.
         batch_fn: Instead of a dataset, the batch of a ticket by its seed.
         group_fn: Which group a batch belongs to.
         groups: Names of the groups.
         evaluate: ``evaluate(model)`` returns metrics; it runs in a process of its own while training goes on.
-        evaluate_every: Contributions between evaluations; a tenth of the run by default.
         clip_norm: Scale every gradient down to this norm.
         clip_value: Clamp every entry of a gradient to this size.
         scheduler: Makes a torch learning-rate scheduler out of the optimizer; it steps with every update.
         sync: Wait for all workers before every update, for comparison.
+        seed: Draws the samples; a problem's model is initialised by it too.
+        evaluate_every: Contributions between evaluations; a tenth of the run by default.
         checkpoint: A folder; if it has a checkpoint of this run, the run goes on from it.
         checkpoint_every: Contributions between checkpoints; as often as evaluations by default.
         keep: How many checkpoints to keep.
         record: A file for the trace, which `latecomer.training.replay` and ``latecomer replay`` take; what the run
             ended with goes beside it.
         callbacks: Who is told about arrivals and evaluations.
-        progress: Show a line of progress.
+        progress: True or a rich `Console` to show a line of progress; or a function of (contributions so far, total),
+            called at every evaluation. What it raises ends the run.
         tensorboard: A folder for TensorBoard; needs ``latecomer[tensorboard]``.
         attempts: How often a ticket may kill its worker, or raise, before it counts with weight zero.
         timeout: Seconds after which a job counts as hung; its worker is killed and the ticket issued again. Set it well
@@ -107,7 +108,6 @@ def fit(
         max_workers: How many there may be. Seats past ``workers`` are asked for at once and join when somebody takes
             them, on a cluster when there is room; the first ticket of who joins later weighs nothing, so that no
             version counts twice. A seat whose worker is lost stays, for whoever comes next.
-        seed: Draws the samples; a problem's model is initialised by it too.
         **options: Hyper-parameters of the method: lr, beta, ...
 
     Examples:
@@ -115,14 +115,12 @@ def fit(
         >>> x = torch.randn(256, 3, generator=torch.Generator().manual_seed(0))
         >>> data = torch.utils.data.TensorDataset(x, x.sum(1, keepdim=True))
         >>> model = nn.Linear(3, 1)
-        >>> result = fit(model, nn.functional.mse_loss, data, optimizer="catch-up", lr=0.05, workers=2, steps=200)
+        >>> run = fit(model, nn.functional.mse_loss, data, method="catch-up", lr=0.05, workers=2, steps=200)
         >>> nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).item() < 0.01
         True
     """
-    known_method(optimizer).check(options)
-    _check_arguments(
-        scheduler, sync, callbacks, {"checkpoint": checkpoint, "record": record, "tensorboard": tensorboard}
-    )
+    known_method(method).check(options)
+    _check_arguments(scheduler, sync, {"checkpoint": checkpoint, "record": record, "tensorboard": tensorboard})
     steps, workers = whole_number("steps", steps, least=1), whole_number("workers", workers, least=1)
     attempts, seed = whole_number("attempts", attempts, least=1), whole_number("seed", seed)
     least = workers if min_workers is None else whole_number("min_workers", min_workers, least=1)
@@ -131,30 +129,11 @@ def fit(
         raise ValueError(f"Invalid min_workers or max_workers: {least}, {most} (min <= max; equal if sync)")
     if timeout is not None:
         POSITIVE.check("timeout", timeout)
-    if isinstance(model, Problem):
-        if loss_fn is not None or dataset is not None:
-            raise ValueError("A task or a problem brings its own loss and data: leave loss_fn and dataset out")
-        given = {
-            "batch_size": batch_size != 32,
-            "collate_fn": collate_fn is not None,
-            "sampler": sampler is not None,
-            "batch_fn": batch_fn is not None,
-            "group_fn": group_fn is not None,
-            "groups": tuple(groups) != ("all",),
-            "evaluate": evaluate is not None,
-            "clip_norm": clip_norm is not None,
-            "clip_value": clip_value is not None,
-        }
-        if any(given.values()):
-            name = next(name for name, is_given in given.items() if is_given)
-            raise ValueError(f"{name} belongs to the task or problem itself: give it there, not to fit")
-        problem = model
-    else:
-        if loss_fn is None:
-            raise ValueError("fit needs a loss_fn: a loss of torch, or a function loss_fn(model, batch)")
-        about_data = {"batch_size": batch_size, "collate_fn": collate_fn, "sampler": sampler, "batch_fn": batch_fn}
-        about_data |= {"group_fn": group_fn, "groups": groups, "evaluate": evaluate}
-        problem = Task(model, loss_fn, dataset, clip_norm=clip_norm, clip_value=clip_value, **about_data)
+    of_the_task = {
+        "batch_size": batch_size, "collate_fn": collate_fn, "sampler": sampler, "batch_fn": batch_fn,
+        "group_fn": group_fn, "groups": groups, "evaluate": evaluate, "clip_norm": clip_norm, "clip_value": clip_value,
+    }  # fmt: skip
+    problem = _problem(model, loss_fn, dataset, {k: v for k, v in of_the_task.items() if v is not NOT_GIVEN})
     if isinstance(problem, Task):
         problem.seed = seed
         scheduler = scheduler or problem.scheduler
@@ -163,55 +142,55 @@ def fit(
     path = None if record is None else Path(record)
     if path is not None:
         writable_file(path)
-    books = Books(problem, optimizer, options, min(least, workers), policy, seed, scheduler)
-    told = list(callbacks)
-    if tensorboard is not None:
-        told.append(TensorBoard(tensorboard))
-    moves = make_engine(engine)
-    driver = TrainingLoop(
-        books, moves, workers=workers, steps=steps, min_workers=least, max_workers=most, evaluate_every=every,
-        attempts=attempts, timeout=timeout, callbacks=told,
+    state = JournaledRun(problem, method, options, min(least, workers), policy, seed, scheduler)
+    given = list(callbacks) if tensorboard is None else [*callbacks, TensorBoard(tensorboard)]
+    loop = TrainingLoop(
+        state, make_engine(engine), workers=workers, steps=steps, min_workers=least, max_workers=most,
+        evaluate_every=every, attempts=attempts, timeout=timeout, callbacks=all_callbacks(given, progress, steps),
     )  # fmt: skip
-    if progress:
-        driver.callbacks.append(Bar(steps, progress if isinstance(progress, Console) else None))
-    about = {"method": optimizer, "options": options, "seed": seed, "start": digest(books.flat.x)}
+    rounded = {"bf16": True} if loop.engine.bf16 else {}
+    about = {"method": method, "options": options, "seed": seed, "start": digest(state.flat.x), **rounded}
     about |= {"torch": torch.__version__, "problem": repr(problem), "scheduler": stable_name(scheduler)}
-    rounded = {"bf16": True} if moves.bf16 else {}
-    about |= rounded
     saver = None
     if checkpoint is not None:  # last, for it locks the folder
-        run = {"task": repr(problem), "method": optimizer, "options": options, "workers": workers} | rounded
-        run |= {"policy": policy.name, "seed": seed, "scheduler": stable_name(scheduler)}
         saver = Saver(
-            Path(checkpoint), every=every if checkpoint_every is None else checkpoint_every, keep=keep, run=run
+            checkpoint,
+            every=every if checkpoint_every is None else checkpoint_every,
+            keep=keep,
+            run=state.describe() | {"workers": workers} | rounded,
         )
-        books.journal = saver.journal
-    result = _run(driver, saver, path, about)
+        state.journal = saver.journal
+    result = _run(loop, saver, path, about)
     if isinstance(model, nn.Module):
-        model.load_state_dict(dict(result.state))
+        uncompiled(model).load_state_dict(dict(result.state))
     return result
 
 
-def _check_arguments(scheduler: Any, sync: Any, callbacks: Any, paths: Mapping[str, Any]) -> None:
+def _problem(model: Any, loss_fn: Any, dataset: Any, given: Mapping[str, Any]) -> Problem:
+    """Return what to train: a task or problem as it is, or a task made of its parts."""
+    if not isinstance(model, Problem):
+        if loss_fn is None:
+            raise ValueError("fit needs a loss_fn: a loss of torch, or a function loss_fn(model, batch)")
+        return Task(model, loss_fn, dataset, **given)
+    if loss_fn is not None or dataset is not None:
+        raise ValueError("A task or a problem brings its own loss and data: leave loss_fn and dataset out")
+    if given:
+        raise ValueError(f"{next(iter(given))} belongs to the task or problem itself: give it there, not to fit")
+    return model
+
+
+def _check_arguments(scheduler: Any, sync: Any, paths: Mapping[str, Any]) -> None:
     if scheduler is not None and not callable(scheduler):
         raise TypeError(f"Invalid scheduler: {scheduler!r} (expected a function of the optimizer)")
     if not isinstance(sync, bool):
         raise TypeError(f"Invalid sync: {sync!r} (expected True or False)")
-    for callback in callbacks:
-        if not isinstance(callback, Callback):
-            raise TypeError(f"Invalid callbacks: {callback!r} (expected instances of latecomer.training.Callback)")
     for name, path in paths.items():
         if path is not None and not isinstance(path, (str, os.PathLike)):
             raise TypeError(f"Invalid {name}: {path!r} (expected a path)")
 
 
 def make_engine(engine: str | Engine) -> Engine:
-    """Return an engine by its name.
-
-    Examples:
-        >>> type(make_engine("inline")).__name__
-        'InlineEngine'
-    """
+    """Return an engine by its name."""
     if isinstance(engine, Engine):
         return engine
     if engine == "local":
@@ -229,75 +208,64 @@ def make_engine(engine: str | Engine) -> Engine:
     raise ValueError(f"Unknown engine {engine!r} (expected 'local', 'inline', 'ray' or an Engine)")
 
 
-def _run(driver: TrainingLoop, saver: Saver | None, path: Path | None, about: Mapping[str, Any]) -> Result:
+def _run(loop: TrainingLoop, saver: Saver | None, path: Path | None, about: Mapping[str, Any]) -> Run:
     """Start, loop, and leave everything in order however it ends."""
-    books, server = driver.books, driver.server
-    result: Result | None = None
+    state, server = loop.state, loop.server
     with contextlib.ExitStack() as stack, interrupts_between_arrivals() as interrupted:
-        stack.callback(_end, driver)
-        stack.callback(driver.engine.close)
+        for callback in loop.callbacks:
+            stack.callback(callback.closed)
+        stack.callback(loop.engine.close)
         if saver is None:
-            driver.start()
+            loop.start()
         else:
             stack.callback(saver.close)
-            state, entries = saver.restore()
-            driver.listen(interrupted)
-            saver.begin(driver.start(state, entries))
-            if state is None or entries:  # nothing is counted before the first one is there
-                saver.save(server.arrivals, driver.state_dict(), now=state is None)
-        begun, before = driver.now, server.arrivals  # the clock starts with the first worker that is ready
+            saved, entries = saver.restore()
+            loop.listen(interrupted)
+            saver.begin(loop.start(saved, entries))
+            if saved is None or entries:  # nothing is counted before the first one is there
+                saver.save(server.arrivals, loop.state_dict(), now=saved is None)
+        begun, before = loop.now, server.arrivals  # the clock starts with the first worker that is ready
 
         def each() -> None:
             if saver is not None and server.arrivals % saver.every == 0:
-                saver.save(server.arrivals, driver.state_dict())
+                saver.save(server.arrivals, loop.state_dict())
 
         try:
-            driver.run(interrupted, each)
+            loop.run(interrupted, each)
         finally:
             if saver is not None and server.arrivals != saver.saved_at:
-                saver.save(server.arrivals, driver.state_dict())
+                saver.save(server.arrivals, loop.state_dict())
             if path is not None and server.arrivals:
-                _record(server.trace("recorded by fit"), path, books, about)
+                _record(loop, path, about)
         if interrupted:
             raise KeyboardInterrupt
         trace = server.trace("recorded by fit")
-        samples = {row: int(s) for row, s in zip(trace.columns["ticket"], trace.columns["sample"], strict=True)}
-        result = Result(
-            method=books.method,
-            options=books.options,
-            history=_table(driver.history.rows),
-            state=books.flat.state_dict(),
+        result = Run(
+            method=state.method,
+            options=state.options,
+            history=loop.evaluator.history.table(),
+            state=state.flat.state_dict(),
+            output=state.output(),
             trace=trace,
             server=server,
             record=path,
-            deaths=driver.deaths,
-            failures=driver.failures,
-            reissued=driver.reissued,
-            given_up={number: samples[number] for number in books.given_up},
+            deaths=loop.deaths,
+            failures=loop.failures,
+            reissued=loop.reissued,
+            given_up=trace.given_up,
             non_finite=server.non_finite,
-            ignored=driver.ignored,
-            diverged_at=books.diverged_at,
-            seconds=driver.now - begun,
+            ignored=loop.ignored,
+            diverged_at=state.diverged_at,
+            seconds=loop.now - begun,
             resumed_at=before,
         )
-        for callback in driver.callbacks:
-            callback.ended(driver, result)
+        for callback in loop.callbacks:
+            callback.ended(loop, result)
     return result
 
 
-def _end(driver: TrainingLoop) -> None:
-    for callback in driver.callbacks:
-        callback.closed()
-
-
-def _record(trace: Any, path: Path, books: Books, about: Mapping[str, Any]) -> None:
+def _record(loop: TrainingLoop, path: Path, about: Mapping[str, Any]) -> None:
     try:
-        write_record(trace, path, books.flat.x, about)
+        write_record(loop.server.trace("recorded by fit"), path, loop.state.flat.x, about)
     except OSError as error:
         warnings.warn(f"The record could not be written to {path} ({error.strerror})", stacklevel=2)
-
-
-def _table(rows: list[dict[str, Any]]) -> pl.DataFrame:
-    numbers = {"time": pl.Float64, "train_loss": pl.Float64, "delay": pl.Float64}
-    ordered = sorted(rows, key=lambda row: int(row["arrival"]))
-    return pl.DataFrame(ordered, infer_schema_length=None, schema_overrides=numbers)

@@ -24,18 +24,14 @@ class Entry(NamedTuple):
     Args:
         kind: ``b"I"`` issued, ``b"L"`` lost, ``b"A"`` arrived, ``b"G"`` given up, ``b"J"`` joined; ``b"X"`` where
             entries are missing.
-        seat: Whose.
+        worker: Whose.
         number: Of which ticket.
         group: Of its sample; of a ticket that came to nothing, why.
         at: The clock.
-
-    Examples:
-        >>> Entry(b"A", seat=0, number=4, group=0, at=1.5).number
-        4
     """
 
     kind: bytes
-    seat: int
+    worker: int
     number: int
     group: int
     at: float
@@ -50,16 +46,6 @@ class Journal:
 
     Args:
         path: The file.
-
-    Examples:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     journal = Journal(Path(folder) / "journal")
-        ...     journal.open(0)
-        ...     journal.append(Entry(b"I", 0, 0, 0, 0.5))
-        ...     journal.close()
-        ...     journal.read(0)
-        [Entry(kind=b'I', seat=0, number=0, group=0, at=0.5)]
     """
 
     def __init__(self, path: Path) -> None:

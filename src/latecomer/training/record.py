@@ -25,17 +25,7 @@ def digest(x: Tensor) -> str:
 
 
 def write_record(trace: Trace, path: Path, x: Tensor, about: Mapping[str, Any]) -> Path:
-    """Write a trace and, beside it, where the run ended and with which method.
-
-    Examples:
-        >>> import latecomer as lc, tempfile
-        >>> trace = lc.delays.Constant(workers=2).trace(steps=3, seed=0)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = write_record(trace, Path(folder) / "run.parquet", torch.ones(2), {"method": "momentum"})
-        ...     x, about = read_record(path)
-        >>> x, about["method"]
-        (tensor([1., 1.]), 'momentum')
-    """
+    """Write a trace and, beside it, where the run ended and with which method."""
     trace.save(path)
     metadata = {"latecomer": json.dumps(dict(about), default=repr)}
     with atomic(path.with_suffix(".safetensors")) as temporary:
@@ -44,12 +34,7 @@ def write_record(trace: Trace, path: Path, x: Tensor, about: Mapping[str, Any]) 
 
 
 def read_record(path: Path) -> tuple[Tensor | None, dict[str, Any]]:
-    """Read what stands beside a trace; None and nothing if there is no such file.
-
-    Examples:
-        >>> read_record(Path("nowhere.parquet"))
-        (None, {})
-    """
+    """Read what stands beside a trace; None and nothing if there is no such file."""
     beside = path.with_suffix(".safetensors")
     if not beside.exists():
         return None, {}

@@ -11,12 +11,14 @@ from typing import Any
 import torch
 
 from .._util.naming import stable_name
+from ..core.callbacks import ProgressLike
 from ..core.flat import FlatModule
 from ..core.gradient import one_thread
+from ..core.result import Run
 from ..optim import known_method
 from ..policy import POLICIES, Policy, Synchronous
 from ..problems.base import Problem
-from ..simulation.simulate import Run, simulate
+from ..simulation import simulate
 from ..trace import Trace
 from .record import digest, read_record
 from .task import Task
@@ -52,7 +54,7 @@ def replay(
     *,
     method: str | None = None,
     evaluate_every: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: ProgressLike = False,
     scheduler: Callable[[Any], Any] | None = None,
     **options: Any,
 ) -> Replayed:
@@ -63,7 +65,7 @@ def replay(
         problem: The task or problem of the run.
         method: Another method than the recorded one; hyper-parameters of the same name are taken over.
         evaluate_every: Arrivals between evaluations; by default only the start and the end are evaluated.
-        progress: Called with the arrivals so far and their total.
+        progress: True or a rich `Console` to show a line of progress, or a function of (arrivals so far, total).
         scheduler: The learning-rate scheduler that was given to `fit`; a task's own needs no mention.
         **options: Hyper-parameters that differ from the recorded ones.
 
@@ -110,7 +112,7 @@ def replay(
             policy=_policy(trace),
             evaluate_every=evaluate_every or len(trace),
             progress=progress,
-            schedule=scheduler,
+            scheduler=scheduler,
             bf16=bool(about.get("bf16", False)),
             **given,
         )

@@ -1,4 +1,4 @@
-"""All that changes when something is counted: server, optimizer, scheduler, running averages, and the journal of it."""
+"""The state of a run on real workers: every change is written to a journal, from which it can be made again."""
 
 from __future__ import annotations
 
@@ -7,31 +7,50 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from torch import Tensor
-
-from ..core.batchnorm import RunningAverages
-from ..core.gradient import counts
-from ..core.state import Trainee
+from ..core.state import RunState
 from ..engines import Done, Job, Slot
 from ..policy import Policy, Ticket
 from ..problems.base import Problem
-from ..server import Outcome, Server
+from ..server import Outcome, Points, SlotPool
 from .journal import ABSENT, Entry, Journal
 
-__all__ = ["Books", "MisfitError"]
+__all__ = ["JournaledRun", "MisfitError"]
 
 
 class MisfitError(ValueError):
-    """An entry of a journal that cannot have come after the state it is done on.
-
-    Examples:
-        >>> raise MisfitError("ticket 7 is not in flight")
-        Traceback (most recent call last):
-        latecomer.training.run.MisfitError: ticket 7 is not in flight
-    """
+    """An entry of a journal that cannot have come after the state it is done on."""
 
 
-class Books:
+class _EngineSlots(SlotPool):
+    """The slots of an engine: the server writes points into them, a worker writes its gradient beside."""
+
+    def __init__(self) -> None:
+        super().__init__(list)
+        self._slots: list[Slot] = []
+        self._slot: dict[int, Slot] = {}
+
+    def use(self, slots: Sequence[Slot]) -> None:
+        """Take over the slots of an engine."""
+        self._slots = list(slots)[::-1]
+        self._total = len(slots)
+
+    def take(self, number: int) -> Points:
+        if not self._slots:
+            raise ValueError(f"All {self._total} slots are in use")
+        slot = self._slot[number] = self._slots.pop()
+        points = self._held[number] = [[point] for point in slot.points]
+        return points
+
+    def release(self, number: int) -> None:
+        del self._held[number]
+        self._slots.append(self._slot.pop(number))
+
+    def slot(self, number: int) -> Slot:
+        """Return the slot of a ticket."""
+        return self._slot[number]
+
+
+class JournaledRun(RunState):
     """The state of a run, apart from who is working on what just now.
 
     Every change goes through `issue`, `lose`, `join`, `arrive` and `give_up`, which write it into the journal; `redo`
@@ -44,17 +63,8 @@ class Books:
         workers: Number of workers.
         policy: What an arrival means.
         seed: Draws the samples and initialises the model.
-        schedule: Makes a learning-rate scheduler out of the optimizer, or None.
+        scheduler: Makes a learning-rate scheduler out of the optimizer, or None.
         journal: Where to write, or None.
-
-    Examples:
-        >>> import torch, latecomer as lc
-        >>> books = Books(lc.problems.quadratic(), "momentum", {"lr": 0.1}, 2, lc.policy.Async(), 0)
-        >>> x, g = torch.zeros(10, dtype=torch.float64), torch.ones(10, dtype=torch.float64)
-        >>> books.use([Slot([x], g, torch.empty(0))])
-        >>> job = books.issue(0, at=0.0)
-        >>> books.arrive(books.server.holds(0), finite=True, group=0, at=0.1).status
-        'applied'
     """
 
     def __init__(
@@ -65,61 +75,43 @@ class Books:
         workers: int,
         policy: Policy,
         seed: int,
-        schedule: Callable[[Any], Any] | None = None,
+        scheduler: Callable[[Any], Any] | None = None,
         journal: Journal | None = None,
     ) -> None:
-        self.problem, self.method, self.options, self.seed = problem, method, dict(options), seed
-        self._trainee = Trainee(problem, method, options, seed, schedule)
-        self.flat, self.optimizer = self._trainee.flat, self._trainee.optimizer
-        if self.flat.x.device.type != "cpu":
-            raise ValueError(f"The model is on {self.flat.x.device}: the server keeps it in memory, move it to the cpu")
-        self.statistics = RunningAverages(self.flat.module)
         names = getattr(problem, "group_names", None) or tuple(f"group {i}" for i in range(problem.groups))
-        self.server = Server(
-            self.optimizer,
+        self._slots = _EngineSlots()
+        super().__init__(
+            problem,
+            method,
+            options,
             workers=workers,
             policy=policy,
             seed=seed,
             groups=names if problem.groups > 1 else ("all",),
             clock="real",
-            slots=self._next_slot,
+            scheduler=scheduler,
+            slots=self._slots,
         )
+        if self.flat.x.device.type != "cpu":
+            raise ValueError(f"The model is on {self.flat.x.device}: the server keeps it in memory, move it to the cpu")
         self.journal = journal
-        self.given_up: list[int] = []
-        self._slots: list[Slot] = []
-        self._unused: list[int] = []
-        self._index: dict[int, int] = {}
-
-    @property
-    def diverged_at(self) -> int | None:
-        """The arrival at which the run was given up, or None."""
-        return self._trainee.diverged_at
-
-    # ---- slots --------------------------------------------------------------------------------------------------
 
     def use(self, slots: Sequence[Slot]) -> None:
         """Take over the slots of an engine."""
-        self._slots = list(slots)
-        self._unused = list(range(len(slots)))[::-1]
-        self._index = {slot.points[0].data_ptr(): i for i, slot in enumerate(slots)}
-
-    def _next_slot(self) -> list[list[Tensor]]:
-        if not self._unused:
-            raise ValueError(f"All {len(self._slots)} slots are in use")
-        return [[point] for point in self._slots[self._unused.pop()].points]
+        self._slots.use(slots)
 
     def job(self, ticket: Ticket) -> Job:
         """Return what a worker has to be told about a ticket."""
-        slot = self._index[self.server.point(ticket)[0][0].data_ptr()]
         here, before = self.optimizer.coefficients(ticket.version)
+        slot = self._slots.slot(ticket.number).index
         return Job(ticket.number, slot, ticket.sample, ticket.version, here, before)
 
     # ---- what is counted ----------------------------------------------------------------------------------------
 
-    def issue(self, seat: int, at: float) -> Job:
+    def issue(self, worker: int, at: float) -> Job:
         """Give a worker its next ticket."""
-        ticket = self.server.issue(seat, at=at)
-        self._write(Entry(b"I", seat, ticket.number, 0, at))
+        ticket = self.server.issue(worker, at=at)
+        self._write(Entry(b"I", worker, ticket.number, 0, at))
         return self.job(ticket)
 
     def lose(self, ticket: Ticket, at: float, raised: bool = False, absent: bool = False) -> None:
@@ -128,28 +120,24 @@ class Books:
         self._write(Entry(b"L", ticket.worker, ticket.number, ABSENT if absent else int(raised), at))
 
     def join(self, at: float) -> int:
-        """Seat another worker and return its number."""
+        """Let another worker join and return its number."""
         worker = self.server.join()
         self._write(Entry(b"J", worker, 0, 0, at))
         return worker
 
     def arrive(self, ticket: Ticket, *, finite: bool, group: int, at: float) -> Outcome:
         """Count the contribution that lies in the ticket's slot."""
-        slot = self._slots[self._index[self.server.point(ticket)[0][0].data_ptr()]]
+        slot = self._slots.slot(ticket.number)
         outcome = self.server.receive(ticket, slot.gradient, finite=finite, group=group, at=at)
         self._write(Entry(b"A", ticket.worker, ticket.number, group, at))
-        if len(slot.statistics) and counts(ticket, outcome):
-            self.statistics.from_last_job.copy_(slot.statistics)
-            self.statistics.merge()
-        self._trainee.counted(outcome)
+        self.after_arrival(ticket, outcome, slot.statistics)
         return outcome
 
     def give_up(self, ticket: Ticket, at: float, raised: bool = False) -> Outcome:
         """Count a ticket that nobody could compute."""
         outcome = self.server.give_up(ticket, at=at)
         self._write(Entry(b"G", ticket.worker, ticket.number, int(raised), at))
-        self.given_up.append(ticket.number)
-        self._trainee.counted(outcome)
+        self.after_arrival(ticket, outcome)
         return outcome
 
     def _write(self, entry: Entry) -> None:
@@ -174,20 +162,20 @@ class Books:
             What became of an arrival and the loss of its batch; None for other entries.
         """
         if entry.kind == b"I":
-            if self.server.holds(entry.seat) is not None:
-                raise MisfitError(f"seat {entry.seat} has a ticket already")
+            if self.server.holds(entry.worker) is not None:
+                raise MisfitError(f"worker {entry.worker} has a ticket already")
             if self.server.upcoming != entry.number:
                 raise MisfitError(f"ticket {entry.number} is not next")
-            self.issue(entry.seat, entry.at)
+            self.issue(entry.worker, entry.at)
             return None
         if entry.kind == b"J":
-            if self.server.workers != entry.seat:
-                raise MisfitError(f"worker {entry.seat} is not next to join")
+            if self.server.workers != entry.worker:
+                raise MisfitError(f"worker {entry.worker} is not next to join")
             self.join(entry.at)
             return None
         ticket = self.server.find(entry.number)
-        if ticket is None or ticket.worker != entry.seat:
-            raise MisfitError(f"ticket {entry.number} is not with seat {entry.seat}")
+        if ticket is None or ticket.worker != entry.worker:
+            raise MisfitError(f"ticket {entry.number} is not with worker {entry.worker}")
         if entry.kind == b"L":
             self.lose(ticket, entry.at, bool(entry.group))
             return None
@@ -195,30 +183,3 @@ class Books:
             return self.give_up(ticket, entry.at, bool(entry.group)), math.nan
         done = compute(self.job(ticket))
         return self.arrive(ticket, finite=done.finite, group=entry.group, at=entry.at), done.loss
-
-    # ---- state --------------------------------------------------------------------------------------------------
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return everything, tensors copied."""
-        state = {
-            "server": self.server.state_dict(),
-            "trainee": self._trainee.state_dict(),
-            "given_up": list(self.given_up),
-        }
-        return _copied(state)  # type: ignore[no-any-return]
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
-        self.server.load_state_dict(state["server"])
-        self._trainee.load_state_dict(state["trainee"])
-        self.given_up = list(state["given_up"])
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_copied(item) for item in value)
-    return value

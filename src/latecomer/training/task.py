@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Sequence, Sized
 from typing import Any
 
@@ -12,10 +13,14 @@ from torch.utils.data import IterableDataset, default_collate
 from .._util.checks import POSITIVE, whole_number
 from .._util.naming import type_and_length
 from .._util.seeds import picks, stream
+from ..core.flat import uncompiled
 from ..core.rng import seeded, seeded_order
 from ..problems.base import Problem
 
-__all__ = ["Task"]
+__all__ = ["NOT_GIVEN", "Task"]
+
+NOT_GIVEN: Any = type("NotGiven", (), {"__repr__": lambda self: "not given"})()
+"""What an argument of `fit` has that nobody has given: its default is the task's."""
 
 
 class Task(Problem):
@@ -23,7 +28,7 @@ class Task(Problem):
 
     Args:
         model: The module to train, or a function that makes it. Layers are trained in the mode they are in, so frozen
-            ones stay frozen.
+            ones stay frozen. One that is compiled is trained uncompiled.
         loss_fn: A loss of torch (``nn.CrossEntropyLoss()``, ``nn.functional.mse_loss``), called with the model's output
             and the last part of the batch; or a function of your own ``loss_fn(model, batch)``.
         dataset: Map-style: ``dataset[i]`` and ``len(dataset)``.
@@ -89,7 +94,13 @@ class Task(Problem):
         self.clip_norm = None if clip_norm is None else POSITIVE.check("clip_norm", clip_norm)
         self.clip_value = None if clip_value is None else POSITIVE.check("clip_value", clip_value)
         self.scheduler = scheduler
-        self._model, self._loss, self._dataset = model, loss_fn, dataset
+        self._model, self._loss, self._dataset = uncompiled(model), loss_fn, dataset
+        if self._model is not model:
+            warnings.warn(
+                "The model is compiled, which no other process can take over: it is trained as it was before "
+                "torch.compile, and holds the result afterwards",
+                stacklevel=2,
+            )
         self._collate, self._sampler = collate_fn or default_collate, sampler
         self._batch_fn, self._group_fn, self._evaluate = batch_fn, group_fn, evaluate
         self._supervised = isinstance(loss_fn, nn.Module) or getattr(loss_fn, "__module__", "") == "torch.nn.functional"

@@ -2,41 +2,7 @@
 
 from __future__ import annotations
 
-from ..engines import Died
-from .evaluator import IMPORTABLE
-
-__all__ = ["StartupFailures", "WorkerSeats"]
-
-
-class StartupFailures:
-    """Counts workers that die before they are ready, and gives up when that would go on for ever.
-
-    Args:
-        seats: How many workers there may be.
-
-    Examples:
-        >>> startup_failures = StartupFailures(seats=2)
-        >>> startup_failures.died(Died(0, "killed by SIGKILL"))
-        >>> startup_failures.died(Died(0, "exit code 1"))
-        Traceback (most recent call last):
-        ValueError: Workers die before they are ready (exit code 1); everything a task uses must be importable, and a
-            script that calls fit needs `if __name__ == '__main__':` around the call
-    """
-
-    def __init__(self, seats: int) -> None:
-        self.seats = seats
-        self._count, self._anybody = 0, False
-
-    def ready(self) -> None:
-        """Note that a worker is up."""
-        self._count, self._anybody = 0, True
-
-    def died(self, event: Died) -> None:
-        """Note a death; a signal may be bad luck, but who ends by itself before anybody was up will do so again."""
-        self._count += 1
-        hopeless = not self._anybody and not event.reason.startswith("killed")
-        if hopeless or self._count >= 2 * self.seats + 1:
-            raise ValueError(f"Workers die before they are ready ({event.reason}); {IMPORTABLE}")
+__all__ = ["WorkerSeats"]
 
 
 class WorkerSeats:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from latecomer.engines import Died, Done, Evaluated, Failed, Job, Ready, WorkerSpec
 from latecomer.engines import codec as f
-from latecomer.engines.ray.credentials import own_slot
+from latecomer.engines.memory import own_slot
 from latecomer.engines.ray.hub import Hub
 from latecomer.engines.ray.link import LostError, serve
 from latecomer.testing import Probe

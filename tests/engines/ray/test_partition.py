@@ -16,7 +16,7 @@ import torch
 
 from engine_tasks import Gate
 from latecomer.engines import Job, Ready, WorkerSpec
-from latecomer.engines.ray.credentials import own_slot
+from latecomer.engines.memory import own_slot
 from latecomer.engines.ray.hub import Hub
 
 ROOT = Path(__file__).parents[3]

@@ -14,7 +14,7 @@ import pytest
 
 import latecomer as lc
 from engine_tasks import regression
-from latecomer.engines.ray.engine import RayEngine
+from latecomer.engines.ray import RayEngine
 from latecomer.testing import CHECKS, Normed, check_engine
 from latecomer.training import replay
 from ray_marks import ON_RAY
@@ -30,21 +30,21 @@ TENSORS = ["bits", "nan", "raising", "evaluating", "suicide", "averages", "order
 
 
 def test_the_contract(ray_cluster: Any) -> None:
-    assert len(check_engine(partial(RayEngine, ray_cluster.address), patience=PATIENCE)) == len(CHECKS)
+    assert len(check_engine(partial(RayEngine, ray_cluster.address), timeout=PATIENCE)) == len(CHECKS)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_contract_on_another_way(way: str, ray_cluster: Any) -> None:
     """With LATECOMER_ALL_WAYS=1 all of it: a whole contract kills a dozen processes, which take seconds to start."""
     only = CHECKS if os.environ.get("LATECOMER_ALL_WAYS") else TENSORS
-    check_engine(partial(RayEngine, ray_cluster.address, **WAYS[way]), only=only, patience=PATIENCE)
+    check_engine(partial(RayEngine, ray_cluster.address, **WAYS[way]), only=only, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_in_bfloat16_replays_to_the_bit(way: str, ray_cluster: Any, tmp_path: Path) -> None:
     path = tmp_path / "run.parquet"
     engine = RayEngine(ray_cluster.address, bf16=True, **WAYS[way])
-    lc.fit(Normed(), optimizer="ordered-mu2", lr=0.01, workers=2, engine=engine, steps=30, record=path)
+    lc.fit(Normed(), method="ordered-mu2", lr=0.01, workers=2, engine=engine, steps=30, record=path)
     assert replay(path, Normed()).difference == 0.0
 
 
@@ -79,7 +79,7 @@ def test_a_node_is_killed_and_another_joins_and_the_run_replays(ray_cluster: Any
     nodes = Nodes(ray_cluster, ray_cluster.add_node(num_cpus=2, node_ip_address="127.0.0.1", resources={"seat": 2}))
     try:
         result = lc.fit(
-            problem, optimizer="ordered-momentum", lr=0.01, workers=3, min_workers=3, steps=1_000_000, record=record,
+            problem, method="ordered-momentum", lr=0.01, workers=3, min_workers=3, steps=1_000_000, record=record,
             engine=RayEngine(ray_cluster.address, shared=False, resources={"seat": 1}), callbacks=[nodes],
         )  # fmt: skip
     finally:

@@ -14,7 +14,7 @@ import pytest
 
 import latecomer as lc
 from engine_tasks import regression
-from latecomer.engines.ray.engine import RayEngine
+from latecomer.engines.ray import RayEngine
 from latecomer.training import replay
 from processes import ended
 
@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 OPTIONS: dict[str, Any] = {
-    "optimizer": "catch-up", "lr": 0.02, "workers": 2, "steps": 40, "checkpoint_every": 20, "evaluate_every": 40,
+    "method": "catch-up", "lr": 0.02, "workers": 2, "steps": 40, "checkpoint_every": 20, "evaluate_every": 40,
 }  # fmt: skip
 
 
@@ -43,7 +43,7 @@ SCRIPT = """
 import json, os, sys
 import latecomer as lc
 from engine_tasks import KillServer, regression
-from latecomer.engines.ray.engine import RayEngine
+from latecomer.engines.ray import RayEngine
 
 class Tell(lc.training.Callback):
     def arrived(self, run, ticket, outcome, loss):

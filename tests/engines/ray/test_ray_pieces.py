@@ -186,7 +186,7 @@ def test_an_answer_that_fits_into_no_head_is_a_failure() -> None:
 
 
 def test_a_group_that_the_problem_does_not_have_is_a_failure() -> None:
-    head = f.Layout(SPEC).said(Done(0, 4, True, group=SPEC.problem.groups), f.NATIVE)
+    head = f.Layout(SPEC).answer_head(Done(0, 4, True, group=SPEC.problem.groups), f.NATIVE)
     event = f.event_of(0, head)
     assert isinstance(event, Failed)
     assert "FrameError: Group" in event.reason

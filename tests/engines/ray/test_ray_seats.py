@@ -12,7 +12,7 @@ import torch
 
 import latecomer as lc
 from latecomer.engines import Died, Done, Job, Ready, WorkerSpec
-from latecomer.engines.ray.engine import RayEngine
+from latecomer.engines.ray import RayEngine
 from processes import ended
 from ray_marks import ON_RAY
 

@@ -21,7 +21,8 @@ from latecomer.core.flat import FlatModule
 from latecomer.core.gradient import Contributor
 from latecomer.engines import Done, Evaluated, Failed, Job, Ready, WorkerSpec
 from latecomer.engines import codec as f
-from latecomer.engines.ray.credentials import WorkerCredentials, attach_slots, create_slots, own_slot
+from latecomer.engines.memory import own_slot
+from latecomer.engines.ray.credentials import WorkerCredentials, attach_slots, create_slots
 from latecomer.engines.ray.hub import Hub
 from latecomer.engines.ray.link import LinkError, LostError, _Link, serve
 from latecomer.problems import Quadratic
@@ -365,7 +366,7 @@ def test_rounding_to_bfloat16_is_recorded_and_replayed(tmp_path: Any) -> None:
         bf16 = True
 
     problem, path = lc.problems.quadratic(), tmp_path / "run.parquet"
-    options: dict[str, Any] = {"optimizer": "ordered-mu2", "lr": 0.01, "workers": 3, "steps": 40}
+    options: dict[str, Any] = {"method": "ordered-mu2", "lr": 0.01, "workers": 3, "steps": 40}
     rounded = lc.fit(problem, engine=Rounding(), record=path, **options)
     assert lc.training.replay(path, problem).difference == 0.0
     exact = lc.fit(problem, engine="inline", **options)

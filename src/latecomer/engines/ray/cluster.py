@@ -37,12 +37,7 @@ _GONE = {  # what may happen to any process, whatever code it runs
 
 
 def import_ray() -> Any:
-    """Import Ray, or say how to get it.
-
-    Examples:
-        >>> import_ray().__name__
-        'ray'
-    """
+    """Import Ray, or say how to get it."""
     try:
         import ray
     except ImportError as error:
@@ -51,14 +46,7 @@ def import_ray() -> Any:
 
 
 def ending(error: BaseException | None) -> str:
-    """Say in a line how something that Ray ran has ended: by what its code raised, or killed with its process.
-
-    Examples:
-        >>> ending(None)
-        'it has left'
-        >>> ending(import_ray().exceptions.LocalRayletDiedError())
-        "killed: The task's local raylet died. Check raylet.out for more information."
-    """
+    """Say in a line how something that Ray ran has ended: by what its code raised, or killed with its process."""
     if error is None:
         return "it has left"
     cause = getattr(error, "cause", None)
@@ -87,10 +75,6 @@ class Cluster:
         gpus: How many GPUs a new one is said to have; 0 for as many as Ray finds.
         resources: What else a new one is said to have.
         runtime_env: What Ray shall bring to the workers: files, packages, environment variables.
-
-    Examples:
-        >>> Cluster("auto").address
-        'auto'
     """
 
     def __init__(

@@ -6,12 +6,10 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
-
 from ..base import Slot, WorkerSpec
 from ..memory import Block, allocate, slots_of
 
-__all__ = ["SharedBlockRef", "WorkerCredentials", "attach_slots", "create_slots", "maps_block", "own_slot"]
+__all__ = ["SharedBlockRef", "WorkerCredentials", "attach_slots", "create_slots", "maps_block"]
 
 _NONCE = 16
 
@@ -22,10 +20,6 @@ class SharedBlockRef:
 
     It has no name in the file system: a process opens the server's own descriptor of it, and looks for a number that it
     was told, so that a process of the same number on another machine is not mistaken for the server.
-
-    Examples:
-        >>> SharedBlockRef(pid=4711, fd=5, size=100, slots=2, nonce=b"").slots
-        2
     """
 
     pid: int
@@ -37,12 +31,7 @@ class SharedBlockRef:
 
 @dataclass(frozen=True)
 class WorkerCredentials:
-    """What one worker is given for one life; the keys are good for nobody else and never again.
-
-    Examples:
-        >>> WorkerCredentials(0, "tcp://127.0.0.1:5555", b"server", b"public", b"secret").encoding
-        0
-    """
+    """What one worker is given for one life; the keys are good for nobody else and never again."""
 
     seat: int
     endpoint: str
@@ -55,18 +44,7 @@ class WorkerCredentials:
 
 
 def create_slots(spec: WorkerSpec, slots: int) -> tuple[Block, list[Slot], SharedBlockRef | None]:
-    """Make slots in memory that others can enter, and say where; None where the system has no way in.
-
-    Examples:
-        >>> import latecomer as lc
-        >>> spec = WorkerSpec(lc.problems.quadratic(), size=10, dtype=torch.float64)
-        >>> block, slots, block_ref = create_slots(spec, 2)
-        >>> _ = slots[1].gradient.fill_(3.0)
-        >>> seen = slots if block_ref is None else attach_slots(block_ref, spec)
-        >>> float(seen[1].gradient[0])
-        3.0
-        >>> block.close()
-    """
+    """Make slots in memory that others can enter, and say where; None where the system has no way in."""
     _, size = slots_of(spec, slots)
     block = allocate(size + _NONCE)
     nonce = os.urandom(_NONCE)
@@ -77,14 +55,7 @@ def create_slots(spec: WorkerSpec, slots: int) -> tuple[Block, list[Slot], Share
 
 
 def attach_slots(block_ref: SharedBlockRef | None, spec: WorkerSpec) -> list[Slot] | None:
-    """Return the server's slots if this process can see them, else None.
-
-    Examples:
-        >>> import latecomer as lc
-        >>> spec = WorkerSpec(lc.problems.quadratic(), size=10, dtype=torch.float64)
-        >>> attach_slots(SharedBlockRef(os.getpid(), 0, 100, 1, b"not this one"), spec) is None
-        True
-    """
+    """Return the server's slots if this process can see them, else None."""
     if block_ref is None:
         return None
     try:
@@ -103,18 +74,7 @@ def attach_slots(block_ref: SharedBlockRef | None, spec: WorkerSpec) -> list[Slo
 
 
 def maps_block(pid: int, block: Block) -> bool:
-    """Whether a process sees this memory; nobody is believed who only says so.
-
-    Examples:
-        >>> from latecomer.engines.memory import allocate
-        >>> block = allocate(100)
-        >>> maps_block(os.getpid(), block)
-        False
-        >>> mapped = block.map()
-        >>> maps_block(os.getpid(), block)
-        True
-        >>> block.close()
-    """
+    """Whether a process sees this memory; nobody is believed who only says so."""
     about = os.fstat(block.fd)
     wanted = (os.major(about.st_dev), os.minor(about.st_dev), about.st_ino)
     try:
@@ -127,16 +87,3 @@ def maps_block(pid: int, block: Block) -> bool:
         if (int(major, 16), int(minor, 16), int(inode)) == wanted:
             return True
     return False
-
-
-def own_slot(spec: WorkerSpec) -> Slot:
-    """Make a slot in this process's own memory.
-
-    Examples:
-        >>> import latecomer as lc
-        >>> own_slot(WorkerSpec(lc.problems.quadratic(), size=10, dtype=torch.float64)).gradient.shape
-        torch.Size([10])
-    """
-    points = [torch.zeros(spec.size, dtype=spec.dtype) for _ in range(spec.points)]
-    gradient = torch.zeros(spec.size, dtype=spec.dtype)
-    return Slot(points, gradient, torch.zeros(spec.statistics, dtype=torch.float64))

@@ -36,10 +36,6 @@ def work(credentials: WorkerCredentials, spec: WorkerSpec) -> None:
     """Be a worker for as long as the connection to the server stands; what Ray runs in a process of its own.
 
     A process that comes to the end of it in peace is kept by Ray, with torch in it, and the next worker starts at once.
-
-    Examples:
-        >>> work.__name__
-        'work'
     """
     from .link import LostError, serve
 

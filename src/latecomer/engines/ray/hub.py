@@ -20,9 +20,7 @@ from ..codec import (
     Head,
     Layout,
     event_of,
-    head_of,
     leave,
-    pack_head,
     stop,
     unpack_head,
 )  # fmt: skip
@@ -39,7 +37,7 @@ __all__ = ["Hub"]
 _BEATS = b"B"  # a worker's beats come through a connection of their own: its key with this in front
 _DOMAIN = "latecomer"
 _PIDS = 2**31  # what the system calls a process fits into 31 bits
-_PATIENCE = 8  # messages that may wait for a reader
+_RECEIVE_QUEUE = 8  # messages that may wait for a reader
 
 
 class Hub:
@@ -57,24 +55,6 @@ class Hub:
         bf16: Send points and gradients as bfloat16.
         silence: Seconds without a sign of life after which a worker counts as gone.
         block_ref: Where the slots can be seen by processes of this machine, if they can.
-
-    Examples:
-        >>> import threading, torch, latecomer as lc
-        >>> from latecomer.engines.ray.credentials import own_slot
-        >>> from latecomer.engines.ray.link import serve
-        >>> spec = WorkerSpec(lc.problems.quadratic(noise=0.0), size=10, dtype=torch.float64)
-        >>> slot = own_slot(spec)
-        >>> hub = Hub(spec, [slot])
-        >>> thread = threading.Thread(target=serve, args=(hub.admit(0), spec))
-        >>> thread.start()
-        >>> ready = hub.wait()
-        >>> _ = slot.points[0].fill_(5.0)
-        >>> hub.send(0, Job(number=4, slot=0))
-        >>> hub.wait()[0].number, round(float(slot.gradient[0]), 2)
-        (4, 0.2)
-        >>> hub.dismiss(0)
-        >>> thread.join()
-        >>> hub.close()
     """
 
     def __init__(
@@ -103,7 +83,7 @@ class Hub:
         self.socket: Any = self._context.socket(zmq.ROUTER)
         self.socket.curve_server, self.socket.curve_secretkey = True, secret
         self.socket.zap_domain = _DOMAIN.encode()
-        self.socket.linger, self.socket.rcvhwm, self.socket.router_mandatory = 0, _PATIENCE, True
+        self.socket.linger, self.socket.rcvhwm, self.socket.router_mandatory = 0, _RECEIVE_QUEUE, True
         self.socket.maxmsgsize = max(self._layout.limit, HEAD_LIMIT) + ENVELOPE
         # No heartbeats: they would wait behind long messages. Connections whose other end is gone are let go like this.
         self.socket.tcp_keepalive, self.socket.tcp_keepalive_cnt = 1, 4
@@ -154,11 +134,8 @@ class Hub:
         how = self._how.get(seat)
         if how is None:
             return
-        lengths, slot = self._layout.down(job, how), self._slots[job.slot]
-        numbers = [slot.points[0], slot.statistics] if job.evaluate else slot.points
-        parts = [self._layout.written(tensor, n) for tensor, n in zip(numbers, lengths, strict=False)]
         self._due[seat] = job
-        self._post(self._keys[seat], [pack_head(head_of(job, how, lengths)), *parts])
+        self._post(self._keys[seat], self._layout.job_message(job, self._slots[job.slot], how))
 
     def _post(self, key: bytes, parts: list[Any]) -> None:
         try:
@@ -200,12 +177,11 @@ class Hub:
             return self._ready(seat, head)
         event, job = self._layout.answer(seat, head, self._due.get(seat)), self._due[seat]
         if isinstance(event, Done):
-            how, slot = self._how[seat], self._slots[job.slot]
+            how = self._how[seat]
             if head.encoding != how:
                 raise FrameError(f"Encoding {head.encoding} (expected {how})")
             self._layout.check(head.lengths, self._layout.up(how))
-            for part, tensor in zip(parts[1:], (slot.gradient, slot.statistics), strict=False):
-                self._layout.read(part.buffer, tensor)
+            self._layout.read_contribution((part.buffer for part in parts[1:]), self._slots[job.slot])
         del self._due[seat]
         return event
 

@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from ..base import Job, Ready, Slot, WorkerSpec
+from ..base import Ready, WorkerSpec
 from ..codec import (
     ENVELOPE,
     HEAD_LIMIT,
@@ -25,8 +25,9 @@ from ..codec import (
     pack_head,
     unpack_head,
 )
+from ..memory import own_slot
 from ..worker import Worker
-from .credentials import WorkerCredentials, attach_slots, own_slot
+from .credentials import WorkerCredentials, attach_slots
 
 try:
     import zmq
@@ -40,23 +41,11 @@ _GLANCE = 500  # milliseconds between looks at whether the connection still stan
 
 
 class LinkError(ConnectionError):
-    """The server cannot be reached.
-
-    Examples:
-        >>> raise LinkError("no connection")
-        Traceback (most recent call last):
-        latecomer.engines.ray.link.LinkError: no connection
-    """
+    """The server cannot be reached."""
 
 
 class LostError(LinkError):
-    """The server was there, and has hung up.
-
-    Examples:
-        >>> raise LostError("the connection is lost")
-        Traceback (most recent call last):
-        latecomer.engines.ray.link.LostError: the connection is lost
-    """
+    """The server was there, and has hung up."""
 
 
 def serve(credentials: WorkerCredentials, spec: WorkerSpec) -> bool:
@@ -71,19 +60,6 @@ def serve(credentials: WorkerCredentials, spec: WorkerSpec) -> bool:
 
     Returns:
         Whether it was let go in peace, and not dismissed.
-
-    Examples:
-        >>> import torch, latecomer as lc
-        >>> spec = WorkerSpec(lc.problems.quadratic(), size=10, dtype=torch.float64)
-        >>> from latecomer.engines.ray.hub import Hub
-        >>> hub = Hub(spec, [own_slot(spec)])
-        >>> thread = threading.Thread(target=serve, args=(hub.admit(0), spec))
-        >>> thread.start()
-        >>> [type(event).__name__ for event in hub.wait()]
-        ['Ready']
-        >>> hub.dismiss(0)
-        >>> thread.join()
-        >>> hub.close()
     """
     slots = attach_slots(credentials.block_ref, spec)
     encoding = credentials.encoding if slots is None else SHARED
@@ -99,16 +75,8 @@ def serve(credentials: WorkerCredentials, spec: WorkerSpec) -> bool:
             layout.check(head.lengths, layout.down(job, encoding))
             if slots is None:
                 job = replace(job, slot=0)
-                _fill(layout, here[0], job, parts)
-            answer, slot = layout.said(worker(job), encoding), here[job.slot]
-            numbers = zip((slot.gradient, slot.statistics), answer.lengths, strict=False)
-            link.send([pack_head(answer), *(layout.written(t, n) for t, n in numbers)])
-
-
-def _fill(layout: Layout, slot: Slot, job: Job, parts: list[Any]) -> None:
-    numbers = [slot.points[0], slot.statistics] if job.evaluate else slot.points
-    for part, tensor in zip(parts, numbers, strict=False):
-        layout.read(part.buffer, tensor)
+                layout.read_job((part.buffer for part in parts), job, here[0])
+            link.send(layout.answer_message(worker(job), here[job.slot], encoding))
 
 
 class _Link:

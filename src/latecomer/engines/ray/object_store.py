@@ -12,27 +12,16 @@ from typing import Any
 import torch
 
 from ..base import Done, Event, Job, Ready, Slot, WorkerSpec
-from ..codec import BF16, NATIVE, FrameError, Layout, head_of, job_of, pack_head, unpack_head
+from ..codec import BF16, NATIVE, FrameError, Layout, job_of, unpack_head
+from ..memory import own_slot
 from ..worker import Worker
 from .cluster import ending
-from .credentials import own_slot
 
 __all__ = ["ObjectWorker", "Objects"]
 
 
 class ObjectWorker:
-    """What Ray runs in a worker process: one thread computes, another one waits for ever, so that its end is noticed.
-
-    Examples:
-        >>> import latecomer as lc
-        >>> spec = WorkerSpec(lc.problems.quadratic(), size=10, dtype=torch.float64)
-        >>> worker = ObjectWorker()
-        >>> worker.start(0, spec, NATIVE) == os.getpid()
-        True
-        >>> head, gradient = worker.compute(pack_head(head_of(Job(4, 0), NATIVE, (80,))), bytes(80))
-        >>> unpack_head(head, 80).number, len(gradient)
-        (4, 80)
-    """
+    """What Ray runs in a worker process: one thread computes, another waits for ever, so that its end is noticed."""
 
     def start(self, seat: int, spec: WorkerSpec, encoding: int) -> int:
         """Make the model."""
@@ -49,12 +38,9 @@ class ObjectWorker:
         """Do a job."""
         slot, layout = self._slot, self._layout
         what = job_of(unpack_head(head, layout.limit))
-        numbers = [slot.points[0], slot.statistics] if what.evaluate else slot.points
-        for part, tensor in zip(parts, numbers, strict=False):
-            layout.read(part, tensor)
-        answer = layout.said(self._worker(replace(what, slot=0)), self._encoding)
-        tensors = zip((slot.gradient, slot.statistics), answer.lengths, strict=False)
-        return [pack_head(answer), *(bytes(layout.written(t, n)) for t, n in tensors)]
+        layout.read_job(parts, what, slot)
+        answer = self._worker(replace(what, slot=0))
+        return [bytes(part) for part in layout.answer_message(answer, slot, self._encoding)]
 
 
 class Objects:
@@ -66,12 +52,6 @@ class Objects:
         slots: The server's slots.
         wake: Called, from any thread, when there is something to read.
         bf16: Send points and gradients as bfloat16.
-
-    Examples:
-        >>> import latecomer as lc
-        >>> spec = WorkerSpec(lc.problems.quadratic(), size=10, dtype=torch.float64)
-        >>> Objects(None, spec, [], wake=lambda: None).receive()
-        []
     """
 
     def __init__(
@@ -93,11 +73,8 @@ class Objects:
         actor = self._actors.get(seat)
         if actor is None:
             return
-        lengths, slot = self._layout.down(job, self._encoding), self._slots[job.slot]
-        numbers = [slot.points[0], slot.statistics] if job.evaluate else slot.points
-        parts = [bytes(self._layout.written(tensor, n)) for tensor, n in zip(numbers, lengths, strict=False)]
-        head = pack_head(head_of(job, self._encoding, lengths))
-        self._listen(seat, actor, job, actor.compute.remote(head, *parts))
+        message = self._layout.job_message(job, self._slots[job.slot], self._encoding)
+        self._listen(seat, actor, job, actor.compute.remote(*(bytes(part) for part in message)))
 
     def _listen(self, seat: int, actor: Any, job: Job | None, ref: Any) -> None:
         def answered(future: Any) -> None:
@@ -129,9 +106,7 @@ class Objects:
         event = self._layout.answer(seat, head, job)
         if isinstance(event, Done):
             self._layout.check(head.lengths, self._layout.up(self._encoding))
-            slot = self._slots[job.slot]
-            for part, tensor in zip(answer[1:], (slot.gradient, slot.statistics), strict=False):
-                self._layout.read(part, tensor)
+            self._layout.read_contribution(answer[1:], self._slots[job.slot])
         return event
 
     def dismiss(self, seat: int) -> None:

@@ -27,10 +27,6 @@ def on_ray(
         jobs: Its arguments, one tuple a call; a relative path means the same folder on every node.
         processes: How many at a time.
         address: Address of the cluster, ``"auto"``, or None for Ray on this machine.
-
-    Examples:
-        >>> list(on_ray(divmod, [], processes=2))
-        []
     """
     whole_number("processes", processes, least=1)
     if not jobs:

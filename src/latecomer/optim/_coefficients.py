@@ -12,12 +12,12 @@ import math
 
 from .base import Arrival, AsyncOptimizer, Group, Work
 
-__all__ = ["Runs", "VersionIndexed", "beta_at", "forget", "missed", "record", "retained"]
+__all__ = ["Coefficients", "VersionIndexed", "beta_at", "forget", "missed", "record", "retained"]
 
-Runs = list[tuple[int, float, float]]
+Coefficients = list[tuple[int, float, float]]
 
 
-def record(runs: Runs, t: int, beta: float, lr: float) -> None:
+def record(runs: Coefficients, t: int, beta: float, lr: float) -> None:
     """Note that ``beta`` and ``lr`` are in force at arrival ``t``.
 
     Examples:
@@ -31,7 +31,7 @@ def record(runs: Runs, t: int, beta: float, lr: float) -> None:
         runs.append((t, beta, lr))
 
 
-def forget(runs: Runs, oldest: int) -> None:
+def forget(runs: Coefficients, oldest: int) -> None:
     """Drop what only versions before ``oldest`` would need.
 
     Examples:
@@ -47,7 +47,7 @@ def forget(runs: Runs, oldest: int) -> None:
         del runs[:useless]
 
 
-def _run_of(runs: Runs, version: int) -> int:
+def _run_of(runs: Coefficients, version: int) -> int:
     """Index of the run in force at ``version``; versions before the first run count as part of it."""
     i = len(runs) - 1
     while i > 0 and runs[i][0] > version:
@@ -55,7 +55,7 @@ def _run_of(runs: Runs, version: int) -> int:
     return i
 
 
-def beta_at(runs: Runs, version: int) -> float:
+def beta_at(runs: Coefficients, version: int) -> float:
     """Return the beta that was in force at arrival ``version``.
 
     Examples:
@@ -65,7 +65,7 @@ def beta_at(runs: Runs, version: int) -> float:
     return runs[_run_of(runs, version)][1]
 
 
-def retained(runs: Runs, version: int, t: int) -> float:
+def retained(runs: Coefficients, version: int, t: int) -> float:
     """Return ``prod(1 - beta_m, m = version+1..t)``: what momentum keeps at ``t`` of something ``version`` old.
 
     Examples:
@@ -85,7 +85,7 @@ def retained(runs: Runs, version: int, t: int) -> float:
     return product
 
 
-def missed(runs: Runs, version: int, t: int) -> float:
+def missed(runs: Coefficients, version: int, t: int) -> float:
     """Return the displacement a gradient of ``version`` would have caused before its arrival ``t``.
 
     That is ``sum(lr_s · beta_k · prod(1 - beta_m, m = k+1..s), s = k..t-1)`` with ``k = version``; for constant lr

@@ -1,9 +1,9 @@
-"""What a run on real workers leaves behind."""
+"""What a run leaves behind, simulated or on real workers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,20 @@ from torch import Tensor
 from ..server import Server
 from ..trace import Trace
 
-__all__ = ["Result"]
+__all__ = ["Run"]
 
 
 @dataclass(frozen=True)
-class Result:
-    """What `fit` returns.
+class Run:
+    """What `latecomer.simulate` and `latecomer.fit` return.
 
     Attributes:
         method: Name of the method.
         options: Its hyper-parameters.
-        history: One row an evaluation: ``update``, ``time`` in seconds, ``arrival``, ``train_loss`` and ``delay``
-            (means since the row before) and the metrics.
+        history: One row per evaluation: ``update``, ``time`` (of the trace's clock, or in seconds), ``arrival``,
+            ``train_loss`` and ``delay`` (means since the row before) and the metrics.
         state: The trained model's state dict.
+        output: The state dict of the iterate that ``output=`` asked for; the same as `state` by default.
         trace: The schedule that happened, with what became of every ticket.
         server: The server at the end.
         record: Where the trace was written, or None.
@@ -41,22 +42,26 @@ class Result:
 
     Examples:
         >>> import latecomer as lc
-        >>> result = lc.fit(lc.problems.quadratic(), lr=0.05, workers=2, engine="inline", steps=100)
-        >>> result.final["update"], result.deaths, result.diverged_at
-        (100, 0, None)
+        >>> trace = lc.delays.DataDependent(workers=3, slow_share=0.1).trace(steps=100, seed=0)
+        >>> run = lc.simulate(lc.problems.quadratic(), "ordered-momentum", trace, lr=0.05)
+        >>> run.history.columns
+        ['update', 'time', 'arrival', 'train_loss', 'delay', 'loss', 'squared_gradient']
+        >>> run.final["update"], run.diverged_at, run.deaths
+        (100, None, 0)
     """
 
     method: str
     options: Mapping[str, Any]
     history: pl.DataFrame
     state: Mapping[str, Tensor]
+    output: Mapping[str, Tensor]
     trace: Trace
     server: Server
     record: Path | None = None
     deaths: int = 0
     failures: int = 0
     reissued: int = 0
-    given_up: Mapping[int, int] | None = None
+    given_up: Mapping[int, int] = field(default_factory=dict)
     non_finite: int = 0
     ignored: int = 0
     diverged_at: int | None = None

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
 import os
-import threading
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,11 +19,14 @@ from torch import Tensor
 
 from .._util.checks import whole_number
 from .._util.files import atomic
-from .journal import Journal
 
-__all__ = ["Checkpoints", "Saver", "decoded", "encoded"]
+__all__ = ["Checkpoints", "RunFolder", "decoded", "encoded"]
 
-_FORMAT = 2
+_FORMAT = 3
+
+
+class _OtherVersionError(ValueError):
+    """A checkpoint that is whole, in a format this version does not read."""
 
 
 class Checkpoints:
@@ -96,6 +97,8 @@ class Checkpoints:
         for path in reversed(paths):
             try:
                 return self._read(path)
+            except _OtherVersionError:
+                raise
             except (ValueError, KeyError, TypeError, OSError, SafetensorError) as error:
                 warnings.warn(f"{path} is damaged ({error}): going back to the one before", stacklevel=2)
         if paths:
@@ -105,7 +108,10 @@ class Checkpoints:
     def _read(self, path: Path) -> dict[str, Any]:
         outer = json.loads(path.read_bytes())
         if outer["format"] != _FORMAT:
-            raise ValueError(f"it has format {outer['format']!r}, this version reads {_FORMAT}")
+            raise _OtherVersionError(
+                f"{path} was written by another version of latecomer (format {outer['format']!r}, this one reads "
+                f"{_FORMAT}): finish the run with that version, or choose another folder"
+            )
         data = self._tensors(path, outer["sha256"]["tensors"]).read_bytes()
         found = {"state": _digest(outer["state"].encode()), "tensors": _digest(data)}
         for part, digest in outer["sha256"].items():
@@ -115,10 +121,8 @@ class Checkpoints:
         return state
 
 
-class Saver:
-    """Saves a run into a folder as it goes: a checkpoint now and then by a thread, and a journal of what came after.
-
-    A disk that is full costs a warning, not the run; the checkpoints before are as they were.
+class RunFolder:
+    """The folder of one run: its checkpoints, and a lock, so that no other process writes there.
 
     Args:
         folder: Where.
@@ -128,27 +132,26 @@ class Saver:
 
     Examples:
         >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     saver = Saver(folder, every=10, keep=2, run={"method": "momentum"})
-        ...     saver.begin()
-        ...     saver.save(0, {"x": 1})
-        ...     saver.close()
-        ...     later = Saver(folder, every=10, keep=2, run={"method": "momentum"})
-        ...     state, entries = later.restore()
+        >>> with tempfile.TemporaryDirectory() as where:
+        ...     folder = RunFolder(where, every=10, keep=2, run={"method": "momentum"})
+        ...     folder.write(10, {"x": 1})
+        ...     folder.close()
+        ...     later = RunFolder(where, every=10, keep=2, run={"method": "momentum"})
+        ...     state = later.newest()
         ...     later.close()
-        >>> state["x"], entries
-        (1, [])
+        >>> state["x"]
+        1
     """
 
-    def __init__(self, folder: str | Path, *, every: int, keep: int, run: Mapping[str, Any]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], *, every: int, keep: int, run: Mapping[str, Any]) -> None:
         self.folder, self.every = Path(folder), whole_number("checkpoint_every", every, least=1)
+        if not os.fspath(folder):
+            raise ValueError("Invalid checkpoint: '' (expected the name of a folder)")
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"Invalid checkpoint: {str(folder)!r} is a file (expected a folder)")
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.checkpoints, self.journal = Checkpoints(self.folder, keep), Journal(self.folder / "journal")
+        self.checkpoints = Checkpoints(self.folder, keep)
         self._run = json.loads(json.dumps(dict(run), default=repr))
-        self._found, self._gap = 0, False  # entries of the journal that the checkpoint has in it; whether some lack
-        self.saved_at: int | None = None
         self._lock = FileLock(self.folder / ".lock")
         try:
             self._lock.acquire(timeout=0)
@@ -156,77 +159,27 @@ class Saver:
             raise ValueError(f"{self.folder} is in use by another run: choose another folder, or wait for it") from None
         for left in self.folder.glob("arrival-*.part"):  # of a process that was killed: we hold the lock
             left.unlink(missing_ok=True)
-        self._thread: threading.Thread | None = None
-        self._trouble: Exception | None = None
 
-    def restore(self) -> tuple[dict[str, Any] | None, list[Any]]:
-        """Return the newest state there is and what happened after it, or None and nothing."""
+    def newest(self) -> dict[str, Any] | None:
+        """Return the newest state there is, or None; refuse one of another run."""
         state = self.checkpoints.newest()
         if state is None:
-            return None, []
+            return None
         if state["run"] != self._run:
             differs = sorted(key for key in {*state["run"], *self._run} if state["run"].get(key) != self._run.get(key))
             raise ValueError(
                 f"{self.folder} has checkpoints of another run (with another {', another '.join(differs)}): choose "
                 "another folder, or remove it"
             )
-        self._found, self._gap = state["entries"], state["gap"]
-        return state["state"], self.journal.read(self._found)
+        return state
 
-    def begin(self, entries: int = 0) -> None:
-        """Go on writing the journal after so many entries that have been done again; they stand in it already."""
-        self.journal.open(self._found + entries)
-        if self._gap and not entries:  # nobody may read on from before what is missing
-            self.journal.mark()
-
-    def save(self, arrivals: int, state: dict[str, Any], now: bool = False) -> None:
-        """Write a checkpoint in a thread; wait for the one before if it is not done.
-
-        Args:
-            arrivals: What has been counted.
-            state: What to save.
-            now: Wait for this one too, and raise OSError if it cannot be written: without a first one nothing is safe.
-        """
-        self.wait()
-        with contextlib.suppress(OSError):  # the disk is still full, as has been said
-            self.journal.resume()
-        gap = self.journal.stopped
-        whole = {"run": self._run, "entries": self.journal.entries, "gap": gap, "state": state}
-        self.saved_at = arrivals
-        if now:
-            self.checkpoints.write(arrivals, whole)
-            return
-        self._thread = threading.Thread(target=self._write, args=(arrivals, whole))
-        self._thread.start()
-
-    def _write(self, arrivals: int, whole: dict[str, Any]) -> None:
-        try:
-            self.checkpoints.write(arrivals, whole)
-        except Exception as error:
-            self._trouble = error  # told by whoever waits: nobody hears what a thread raises
-
-    def wait(self) -> None:
-        """Wait for the thread; say what went wrong in it."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        if self._trouble is not None:
-            error, self._trouble = self._trouble, None
-            if not isinstance(error, OSError):
-                raise error
-            warnings.warn(
-                f"A checkpoint could not be written to {self.folder} ({error.strerror}): training goes on, the "
-                "checkpoints before it are intact",
-                stacklevel=2,
-            )
+    def write(self, arrivals: int, state: Mapping[str, Any]) -> None:
+        """Write a checkpoint; may raise OSError, and has then changed nothing."""
+        self.checkpoints.write(arrivals, {"run": self._run, **state})
 
     def close(self) -> None:
-        """Wait, and stop writing."""
-        try:
-            self.wait()
-        finally:
-            self.journal.close()
-            self._lock.release()
+        """Let others use the folder."""
+        self._lock.release()
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Doing again what a journal says: the tickets fix the bits, and whoever is up computes them."""
+"""Going on after a crash of the server: what its journal says is done again, by whoever is up."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from ..engines import Died, Done, Engine, Event, Failed, Job, Ready
 from .evaluator import Evaluator
+from .faults import StartupFailures
 from .journal import ABSENT, Entry
-from .run import Books, MisfitError
-from .workers import StartupFailures
+from .run import JournaledRun, MisfitError
 
 __all__ = ["JournalRecovery"]
 
@@ -23,34 +23,21 @@ class JournalRecovery:
     Who had computed a contribution does not matter, so seats are the engine's here, and nobody joins before the end.
 
     Args:
-        books: The state of the run, as a checkpoint has it.
+        state: The state of the run, as a checkpoint has it.
         engine: Who moves the bytes.
-        history: The rows of the run.
+        evaluator: Keeps the rows of the run.
         startup_failures: Counts who dies before being ready.
         attempts: How often an entry may kill its worker, or raise.
         timeout: Seconds after which a job counts as hung, or None.
         interrupted: Ends it as soon as there is something in it.
         tried: How often tickets had come to nothing until then; kept up to date.
-
-    Examples:
-        >>> import latecomer as lc
-        >>> from latecomer.engines import WorkerSpec
-        >>> from latecomer.engines.inline import InlineEngine
-        >>> problem, engine = lc.problems.quadratic(), InlineEngine()
-        >>> books = Books(problem, "momentum", {"lr": 0.1}, 1, lc.policy.Async(), 0)
-        >>> history = Evaluator(books, engine, seat=1, every=10, attempts=3)
-        >>> slots = engine.start(WorkerSpec(problem, 10, books.flat.x.dtype), seats=2, slots=4)
-        >>> books.use(slots[:1])
-        >>> recovery = JournalRecovery(books, engine, history, StartupFailures(1))
-        >>> recovery([Entry(b"I", 0, 0, 0, 0.0), Entry(b"A", 0, 0, 0, 0.5)]), books.server.arrivals
-        (2, 1)
     """
 
     def __init__(
         self,
-        books: Books,
+        state: JournaledRun,
         engine: Engine,
-        history: Evaluator,
+        evaluator: Evaluator,
         startup_failures: StartupFailures,
         *,
         attempts: int = 3,
@@ -58,7 +45,7 @@ class JournalRecovery:
         interrupted: Sequence[int] = (),
         tried: dict[int, int] | None = None,
     ) -> None:
-        self.books, self.engine, self.history, self.startup_failures = books, engine, history, startup_failures
+        self.state, self.engine, self.evaluator, self.startup_failures = state, engine, evaluator, startup_failures
         self.attempts, self.timeout, self.interrupted = attempts, timeout, interrupted
         self.tried = {} if tried is None else tried
         self.deaths = self.failures = self.reissued = 0
@@ -67,9 +54,9 @@ class JournalRecovery:
     def __call__(self, entries: Sequence[Entry]) -> int:
         """Do entries again and return how many: all, unless one does not fit."""
         for place, entry in enumerate(entries):
-            again = bool(self.books.server.lost)
+            again = bool(self.state.server.lost)
             try:
-                counted = self.books.redo(entry, self._recomputed)
+                counted = self.state.redo(entry, self._recomputed)
             except MisfitError as error:
                 warnings.warn(f"The journal does not fit its checkpoint ({error}): going on before that", stacklevel=3)
                 return place
@@ -81,8 +68,8 @@ class JournalRecovery:
             if counted is not None:
                 self.tried.pop(entry.number, None)
                 outcome, loss = counted
-                self.history.count(loss, outcome.delay)
-                self.take(self.history.note(entry.at))
+                self.evaluator.history.count(loss, outcome.delay)
+                self.take(self.evaluator.note(entry.at))
         return len(entries)
 
     def _recomputed(self, job: Job) -> Done:
@@ -118,8 +105,8 @@ class JournalRecovery:
     def take(self, events: Sequence[Event]) -> None:
         """Note who is up and who is not."""
         for event in events:
-            if event.seat >= self.history.seat:
-                self.history.handle(event)
+            if event.seat >= self.evaluator.seat:
+                self.evaluator.handle(event)
             elif isinstance(event, Ready):
                 self.startup_failures.ready()
                 self.up.add(event.seat)

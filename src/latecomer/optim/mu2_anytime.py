@@ -35,7 +35,7 @@ class OrderedMu2Anytime(TwoPointOptimizer):
             projection are part of a `state_dict`: give the same ones to the optimizer that resumes.
         weight_decay: Decoupled weight decay on ``w``, with the step ``lr·a_t`` of this method.
         output: ``"last"`` or ``"uniform"``.
-        seed: Seeds ``output="uniform"``.
+        output_seed: Seeds ``output="uniform"``.
 
     Examples:
         >>> from latecomer.optim import Ball
@@ -67,7 +67,7 @@ class OrderedMu2Anytime(TwoPointOptimizer):
         weights: Callable[[int], float] | Sequence[float] | None = None,
         weight_decay: float = 0.0,
         output: str = "last",
-        seed: int = 0,
+        output_seed: int = 0,
     ) -> None:
         if projection is not None and not callable(projection):
             raise TypeError(f"Invalid projection value: {projection!r} (expected Ball, Box, a callable or None)")
@@ -75,7 +75,7 @@ class OrderedMu2Anytime(TwoPointOptimizer):
             raise TypeError(f"Invalid weights value: {weights!r} (expected a function of t, a sequence or None)")
         self.projection = projection
         self.weights = weights
-        super().__init__(params, {}, lr=lr, weight_decay=weight_decay, output=output, seed=seed)
+        super().__init__(params, {}, lr=lr, weight_decay=weight_decay, output=output, output_seed=output_seed)
         self._check_weights(1)
         self._check_start()
 

@@ -1,0 +1,210 @@
+"""`simulate` and `fit` share their words, return one type of run, and refuse the same things before they start."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from torch import nn
+
+import latecomer as lc
+from latecomer.cli import main
+from latecomer.cli._entry import run as run_command
+from latecomer.core import callbacks as module
+from latecomer.problems import Quadratic
+
+SHARED = {
+    "method", "scheduler", "seed", "evaluate_every", "checkpoint", "checkpoint_every", "keep", "callbacks", "progress",
+}  # fmt: skip
+
+
+def simulated(problem: Any = None, **options: Any) -> lc.Run:
+    given = {"method": "ordered-momentum", "lr": 0.05, **options}
+    trace = lc.delays.Constant(workers=3).trace(steps=20, seed=0)
+    return lc.simulate(problem or Quadratic(), trace=trace, **given)
+
+
+def fitted(problem: Any = None, **options: Any) -> lc.Run:
+    given = {"method": "ordered-momentum", "lr": 0.05, "workers": 3, "engine": "inline", "steps": 20, **options}
+    return lc.fit(problem or Quadratic(), **given)
+
+
+both = pytest.mark.parametrize("train", [simulated, fitted])
+
+
+def test_the_words_are_the_same() -> None:
+    for function in (lc.simulate, lc.fit):
+        assert inspect.signature(function).parameters.keys() >= SHARED, function
+
+
+def test_both_return_one_kind_of_run() -> None:
+    one_group = Quadratic(centres=(0.0,), shares=(1.0,))
+    runs = [train(one_group, evaluate_every=5) for train in (simulated, fitted)]
+    assert all(type(run) is lc.Run for run in runs)
+    assert runs[0].history.columns == runs[1].history.columns
+    assert runs[0].history["arrival"].to_list() == runs[1].history["arrival"].to_list() == [0, 5, 10, 15, 20]
+    # The inline engine's workers take turns, as in the constant delay model: the same schedule, so the same numbers.
+    metrics = ["update", "delay", "loss", "squared_gradient"]
+    assert runs[0].history.select(metrics).equals(runs[1].history.select(metrics))
+    assert torch.equal(runs[0].state["x"], runs[1].state["x"])
+
+
+@both
+def test_progress_is_a_function_or_a_console(train: Any) -> None:
+    told: list[tuple[int, int]] = []
+    train(evaluate_every=10, progress=lambda done, total: told.append((done, total)))
+    assert told == [(0, 20), (10, 20), (20, 20)]
+    shown = Console(file=io.StringIO(), width=200)
+    train(progress=shown)
+    assert "training: 20 of 20" in shown.file.getvalue()
+
+    def full(done: int, total: int) -> None:
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        train(progress=full)
+    with pytest.raises(TypeError, match="Invalid progress: 3"):
+        train(progress=3)
+
+
+def test_the_rate_of_progress_leaves_out_how_long_workers_took_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([1000.0, *(1000.0 + i for i in range(1, 100))])  # an arrival per second, after a long start
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    shown = Console(file=io.StringIO(), width=200)
+    bar = module.ProgressBar(20, shown)
+    simulated(callbacks=[bar])
+    assert "training: 20 of 20, 1/s" in shown.file.getvalue()
+
+
+@both
+def test_a_callback_hears_and_may_end_a_run(train: Any) -> None:
+    class Seventh(lc.training.Callback):
+        heard: list[str] = []  # noqa: RUF012
+
+        def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
+            if run.server.arrivals == 7:
+                run.stop()
+
+        def evaluated(self, run: Any, row: Any) -> None:
+            self.heard.append(f"row {row['arrival']} of {run.steps}")
+
+        def ended(self, run: Any, result: lc.Run) -> None:
+            self.heard.append(f"ended at {result.final['arrival']}")
+
+        def closed(self) -> None:
+            self.heard.append("closed")
+
+    Seventh.heard = []
+    assert train(callbacks=[Seventh()], evaluate_every=5).server.arrivals == 7
+    assert Seventh.heard == ["row 0 of 20", "row 5 of 20", "row 7 of 20", "ended at 7", "closed"]
+
+
+@both
+def test_the_seed_of_a_uniform_output_can_be_given(train: Any) -> None:
+    outputs = [train(output="uniform", output_seed=seed).output["x"].tolist() for seed in range(6)]
+    assert outputs[0] == train(output="uniform", output_seed=0).output["x"].tolist()
+    assert len({tuple(x) for x in outputs}) > 1
+
+
+@both
+def test_a_scheduler_that_follows_a_metric_is_refused_before_training(train: Any) -> None:
+    started: list[int] = []
+    with pytest.raises(ValueError, match="ReduceLROnPlateau follows a metric"):
+        train(scheduler=torch.optim.lr_scheduler.ReduceLROnPlateau, progress=lambda *_: started.append(1))
+    assert not started
+
+
+@both
+def test_a_scheduler_steps_with_every_update(train: Any) -> None:
+    run = train(scheduler=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5))
+    assert run.server.optimizer.param_groups[0]["lr"] == pytest.approx(0.05 * 0.5**20)
+
+
+class Odd(Quadratic):
+    """Metrics as people have them at hand."""
+
+    def __init__(self, metric: Any) -> None:
+        super().__init__()
+        self._metric = metric
+
+    def evaluate(self, model: nn.Module) -> dict[str, Any]:
+        return {"metric": self._metric}
+
+
+@both
+@pytest.mark.parametrize("metric", [torch.tensor(0.5), torch.tensor([[0.5]]), torch.full((1,), 0.5).numpy()])
+def test_metrics_may_be_tensors_of_one_element(train: Any, metric: Any) -> None:
+    assert train(Odd(metric)).final["metric"] == 0.5
+
+
+@both
+@pytest.mark.parametrize("metric", [torch.ones(2), "good", None])
+def test_other_metrics_are_refused(train: Any, metric: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="evaluate must return names and numbers"):
+        train(Odd(metric))
+
+
+def linear() -> tuple[nn.Module, Any]:
+    x = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
+    return nn.Linear(3, 1), torch.utils.data.TensorDataset(x, x.sum(1, keepdim=True))
+
+
+@pytest.mark.parametrize(
+    "given", [{"batch_size": 32}, {"groups": ("all",)}, {"clip_norm": None}, {"sampler": None}], ids=str
+)
+def test_what_belongs_to_a_task_is_never_ignored_even_where_it_is_the_default(given: dict[str, Any]) -> None:
+    model, data = linear()
+    task = lc.Task(model, nn.functional.mse_loss, data, batch_size=8)
+    with pytest.raises(ValueError, match=f"{next(iter(given))} belongs to the task"):
+        fitted(task, **given)
+    direct = lc.fit(model, nn.functional.mse_loss, data, lr=0.05, workers=1, engine="inline", steps=3, **given)
+    assert direct.final["update"] == 3
+
+
+def test_a_compiled_model_is_trained_and_said_to_be_trained_uncompiled() -> None:
+    model, data = linear()
+    compiled = torch.compile(model, backend="eager")
+    options = {"lr": 0.05, "workers": 2, "steps": 30, "engine": "inline"}
+    with pytest.warns(UserWarning, match="trained as it was before torch.compile"):
+        run = lc.fit(compiled, nn.functional.mse_loss, data, **options)
+    assert run.state.keys() == {"weight", "bias"}
+    assert torch.equal(model.weight, run.state["weight"])
+
+
+def test_packages_that_the_documentation_names_need_no_import_of_their_own() -> None:
+    names = ("data.load", "experiments.Store", "testing.check_engine", "report.svg", "paper.preset", "bench.soak")
+    code = "import latecomer as lc\n" + "\n".join(f"lc.{name}" for name in names)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+class Raises:
+    """A command that ends as it is told."""
+
+    error: OSError
+
+    def run(self, console: Console) -> None:
+        raise self.error
+
+
+def test_a_file_that_cannot_be_read_is_not_said_to_be_unwritable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("latecomer.cli._entry._parse", lambda *_: Raises())
+    for error, words in (
+        (FileNotFoundError(2, "No such file or directory", "x.toml"), "cannot open x.toml: No such file or directory"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+    ):
+        Raises.error = error
+        assert run_command(None, "latecomer", "", []) == 2
+        assert capsys.readouterr().err == f"latecomer: {words}\n"
+    (tmp_path / "file").write_text("")
+    monkeypatch.undo()
+    assert main(["demo", "--out", str(tmp_path / "file" / "below")]) == 2
+    assert capsys.readouterr().err.startswith("latecomer: cannot write ")
