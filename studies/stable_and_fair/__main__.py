@@ -60,7 +60,7 @@ class Pareto:
         look_in(self.data_dir)
         store, sweeps = Store(self.store), plan(self.size)
         if self.as_is:
-            _say_what_is_missing(sweeps, store, console)
+            _print_missing(sweeps, store, console)
         else:
             writable(self.store)
             _complete(sweeps, store, self.processes, console)
@@ -115,7 +115,7 @@ class Hard:
         size, store = size_of(self.size), Store(self.store)
         sweeps = [sweep for pair in hard_plan(size).values() for sweep in pair if sweep is not None]
         if self.as_is:
-            _say_what_is_missing(sweeps, store, console)
+            _print_missing(sweeps, store, console)
         else:
             writable(self.store)
             _complete(sweeps, store, self.processes, console)
@@ -125,11 +125,11 @@ class Hard:
         if not console.is_terminal:
             console.width = 140
         drawn = Table("setting", "candidate", box=box.SIMPLE_HEAD, title="Harder settings")
-        for name in ("stable", "F1 or loss", "slow", "worst seed", "excess, far", "say, far"):
+        for name in ("stable", "F1 or loss", "slow", "worst seed", "excess, far", "influence, far"):
             drawn.add_column(name, justify="right", no_wrap=True)
         last = ""
         for row in table.iter_rows(named=True):
-            cells = [number(row[name]) for name in ("stable", "best", "slow", "worst", "excess", "say")]
+            cells = [number(row[name]) for name in ("stable", "best", "slow", "worst", "excess", "influence")]
             drawn.add_row(row["setting"] if row["setting"] != last else "", row["candidate"], *cells)
             last = row["setting"]
         console.print(drawn)
@@ -204,7 +204,7 @@ def _complete(sweeps: list[Sweep], store: Store, processes: int, console: Consol
             pass
 
 
-def _say_what_is_missing(sweeps: list[Sweep], store: Store, console: Console) -> None:
+def _print_missing(sweeps: list[Sweep], store: Store, console: Console) -> None:
     for sweep in sweeps:
         todo, total = len(missing(sweep, store)), len(sweep.runs())
         if todo:
@@ -218,11 +218,11 @@ def _scores(table: pl.DataFrame, problems: list[str], kin: str = "") -> Table:
         title=f"Share of learning rates near {'the best of its kind' if kin else 'the best'} (runs), and fairness",
     )
     drawn.add_column("candidate", min_width=20)
-    for head in (*(NAMES[name] for name in problems), "excess, far", "say, far", "theorem"):
+    for head in (*(NAMES[name] for name in problems), "excess, far", "influence, far", "theorem"):
         drawn.add_column(head, justify="right", no_wrap=True)
     for row in table.sort(f"stable_{problems[0]}", descending=True, nulls_last=True).iter_rows(named=True):
         shares = (_of_runs(row[f"stable_{kin}{name}"], row[f"runs_{name}"]) for name in problems)
-        fair = (number(row[name]) for name in ("excess_far", "say_far", "theorem"))
+        fair = (number(row[name]) for name in ("excess_far", "influence_far", "theorem"))
         drawn.add_row(row["candidate"], *shares, *fair)
     return drawn
 

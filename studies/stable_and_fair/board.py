@@ -24,8 +24,8 @@ __all__ = [
     "ends",
     "found_rows",
     "front_of",
+    "mean_influence_ratio",
     "mean_or_inf",
-    "mean_say",
     "over_rates",
     "same_seeds",
     "shares_of",
@@ -86,15 +86,15 @@ def mean_or_inf(values: Iterable[float | None]) -> float:
     return sum(numbers) / len(numbers) if numbers else math.nan
 
 
-def mean_say(rows: Sequence[Mapping[str, Any]]) -> float | None:
+def mean_influence_ratio(rows: Sequence[Mapping[str, Any]]) -> float | None:
     """Return the mean influence of slow over fast samples of the runs that have one.
 
     Examples:
-        >>> mean_say([{"slow_over_fast": 0.5}, {"slow_over_fast": None}]), mean_say([])
+        >>> mean_influence_ratio([{"slow_over_fast": 0.5}, {"slow_over_fast": None}]), mean_influence_ratio([])
         (0.5, None)
     """
-    says = [row["slow_over_fast"] for row in rows if row["slow_over_fast"] is not None]
-    return sum(says) / len(says) if says else None
+    ratios = [row["slow_over_fast"] for row in rows if row["slow_over_fast"] is not None]
+    return sum(ratios) / len(ratios) if ratios else None
 
 
 def _of(rows: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
@@ -124,7 +124,7 @@ def _fairness(size: Size, store: Store, who: Sequence[Candidate]) -> dict[str, d
             own = _of(rows, each.name)
             table[each.name] |= {
                 f"excess_{name}": mean_or_inf(row.get("excess") for row in own),
-                f"say_{name}": math.nan if (say := mean_say(own)) is None else say,
+                f"influence_{name}": math.nan if (ratio := mean_influence_ratio(own)) is None else ratio,
                 f"seeds_{name}": len(own),
             }
     bound = CounterExample(size.workers).promised.bound
@@ -151,7 +151,7 @@ def ends(rows: Sequence[dict[str, Any]], found: Stability, metric: Metric) -> di
         "lr": found.best,
         "best": found.score,
         "slow": mean_or_inf(row.get(metric.slow) for row in best),
-        "say": mean_or_inf(row.get("slow_over_fast") for row in best),
+        "influence": mean_or_inf(row.get("slow_over_fast") for row in best),
     }
 
 
@@ -181,13 +181,14 @@ def board(size: Size, store: Store, who: Sequence[Candidate]) -> pl.DataFrame:
     learning rate, with its 95 % interval over seeds from ``low_<problem>`` to ``high_<problem>``, and
     ``runs_<problem>`` and ``seeds_<problem>`` count what it is of. At the candidate's best learning rate
     ``lr_<problem>``, ``best_<problem>`` is the mean F1 (on text the loss), ``slow_<problem>`` that of slow samples (on
-    text of the longest windows), and ``say_<problem>`` the influence of slow over fast samples. With ``_kin`` behind
-    their first word, shares are compared with the best of candidates of the same kind alone, momentum or Adam; and
-    ``lead_<problem>``, from ``lead_low_<problem>`` to ``lead_high_<problem>``, is by how much the share of the
+    text of the longest windows), and ``influence_<problem>`` the relative influence of slow samples. With ``_kin``
+    behind their first word, shares are compared with the best of candidates of the same kind alone, momentum or Adam;
+    and ``lead_<problem>``, from ``lead_low_<problem>`` to ``lead_high_<problem>``, is by how much the share of the
     recommended candidate is above, paired by seed.
 
-    For every quadratic there are ``excess_<quadratic>``, ``say_<quadratic>`` and ``seeds_<quadratic>``, and ``theorem``
-    is the counter-example's mean squared gradient over the theorem's bound: means over the seeds that all have.
+    For every quadratic there are ``excess_<quadratic>``, ``influence_<quadratic>`` and ``seeds_<quadratic>``, and
+    ``theorem`` is the counter-example's mean squared gradient over the theorem's bound: means over the seeds that all
+    have.
 
     Args:
         size: Which runs.
@@ -299,7 +300,7 @@ def front_of(table: pl.DataFrame, stable: str, fair: str) -> list[str]:
 def _worth(column: str, value: float) -> float:
     if math.isnan(value):
         return math.nan
-    if column.startswith("say"):
+    if column.startswith("influence"):
         return -abs(round(value, 2) - 1.0)
     if math.isinf(value):
         return -math.inf

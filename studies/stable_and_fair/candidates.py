@@ -1,4 +1,4 @@
-"""What is compared: even catch-up, and the methods that say which part of it does what."""
+"""What is compared: balanced catch-up, and the methods that say which part of it does what."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ CANDIDATES: Mapping[str, Candidate] = {
         Candidate("catch-up-adamw", "catch-up-adamw", {"beta": BETA}),
         Candidate("clipped-catch-up, fixed 1", "clipped-catch-up", {"beta": BETA, "clip_at": 1.0}),
         Candidate("clipped-catch-up, c 1.5", "clipped-catch-up", {"beta": BETA, "clip": 1.5}),
-        Candidate("even-catch-up", "even-catch-up", {"beta": BETA}),
-        Candidate("even-momentum", "even-momentum", {"beta": BETA}),
+        Candidate("balanced-catch-up", "balanced-catch-up", {"beta": BETA}),
+        Candidate("balanced-momentum", "balanced-momentum", {"beta": BETA}),
     )
 }
-"""By name: the rules without a clip, then what each part of even catch-up does by itself."""
+"""By name: the rules without a clip, then what each part of balanced catch-up does by itself."""
 
-RECOMMENDED = "even-catch-up"
+RECOMMENDED = "balanced-catch-up"
 """Whose lead over the others is told."""
 
 

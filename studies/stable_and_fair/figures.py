@@ -20,7 +20,7 @@ __all__ = ["plane", "rate_curves"]
 
 FAIR = {
     "excess_far": "excess loss, centres 10 apart; fairer →",
-    "say_far": "influence of slow over fast, centres 10 apart; fair at 1",
+    "influence_far": "influence of slow over fast, centres 10 apart; fair at 1",
     "theorem": "counter-example: measured over the bound; fairer →",
 }
 NAMES = {
@@ -36,8 +36,8 @@ LOOKS: dict[str, tuple[str, str, str]] = {
     "catch-up-adamw": ("#e377c2", "--", "X"),
     "clipped-catch-up, fixed 1": ("#8c564b", ":", "v"),
     "clipped-catch-up, c 1.5": ("#7f7f7f", "-.", "^"),
-    "even-catch-up": ("#ff7f0e", "-", "*"),
-    "even-momentum": ("#17becf", "-", "P"),
+    "balanced-catch-up": ("#ff7f0e", "-", "*"),
+    "balanced-momentum": ("#17becf", "-", "P"),
 }
 """Colour, dash and marker of every candidate."""
 
@@ -52,7 +52,8 @@ def plane(table: pl.DataFrame, problems: Sequence[str]) -> Figure:
     Examples:
         >>> columns = {"candidate": ["momentum"], "stable_digits": [0.5], "seeds_digits": [5]}
         >>> columns |= {"low_digits": [0.4], "high_digits": [0.6]}
-        >>> figure = plane(pl.DataFrame({**columns, "excess_far": 0.1, "say_far": 1.0, "theorem": 0.2}), ["digits"])
+        >>> columns |= {"excess_far": [0.1], "influence_far": [1.0], "theorem": [0.2]}
+        >>> figure = plane(pl.DataFrame(columns), ["digits"])
         >>> figure.axes[0].get_title(loc="left")
         'digits, 5 seeds'
     """
@@ -113,7 +114,7 @@ def _dots(axes: Axes, table: pl.DataFrame, shares: str, fair: str) -> None:
     line = sorted((value, share) for name, share, _, _, value in rows if name in on_front)
     axes.plot([value for value, _ in line], [share for _, share in line], color=GREY, linewidth=1, zorder=0)
     axes.set_ylim(-0.03, 1.03)
-    if fair.startswith("say"):
+    if fair.startswith("influence"):
         axes.axvline(1.0, color=GREY, linestyle="--", linewidth=1)
     else:
         axes.set_xscale("log")

@@ -10,7 +10,7 @@ import polars as pl
 
 from latecomer.experiments import Store, Sweep
 
-from .board import ended, ends, found_rows, mean_or_inf, mean_say, same_seeds, shares_of, shown, whole_seeds
+from .board import ended, ends, found_rows, mean_influence_ratio, mean_or_inf, same_seeds, shares_of, shown, whole_seeds
 from .candidates import CANDIDATES, Candidate
 from .plans import HELD_OUT, METRICS, PAPERS_DELAYS, Size, stability_sweeps
 
@@ -126,8 +126,8 @@ def hard_table(size: Size, store: Store) -> pl.DataFrame:
     ``stable`` is the share of runs within 5 % of the best mean in this setting, with its 95 % interval over seeds from
     ``low`` to ``high``; with ``_kin`` behind them, compared with the best of the same kind. ``best`` and ``slow`` are
     F1 and that of the slow class at the candidate's own best learning rate ``lr`` (on text the loss, and that on the
-    longest windows), ``worst`` is that of the worst seed there; ``excess`` and ``say`` (influence of slow over fast
-    samples) are those on the quadratic.
+    longest windows), ``worst`` is that of the worst seed there; ``excess`` and ``influence`` (slow over fast samples)
+    are those on the quadratic.
 
     Examples:
         >>> from pathlib import Path
@@ -155,7 +155,7 @@ def hard_table(size: Size, store: Store) -> pl.DataFrame:
                     **{f"{key}_kin": value for key, value in shown(kin[name]).items()},
                     "worst": max(at_best) if metric.least else min(at_best),
                     "excess": mean_or_inf(row["excess"] for row in own) if own else None,
-                    "say": mean_say(own),
+                    "influence": mean_influence_ratio(own),
                 }
             )
     return pl.DataFrame(table, infer_schema_length=None)

@@ -68,9 +68,9 @@ def candidate(row: Mapping[str, Any]) -> str:
     """Name what a row of a sweep's table ran: the method and its options, without learning rate and seed.
 
     Examples:
-        >>> row = {"method": "even-momentum", "seed": 3, "lr": 0.1, "beta": 0.05, "clip": 2.0, "gamma": None}
+        >>> row = {"method": "balanced-momentum", "seed": 3, "lr": 0.1, "beta": 0.05, "clip": 2.0, "gamma": None}
         >>> candidate(row)
-        'even-momentum beta=0.05 clip=2.0'
+        'balanced-momentum beta=0.05 clip=2.0'
     """
     known = inspect.signature(METHODS[row["method"]].optimizer.__init__).parameters
     options = [(name, row[name]) for name in known if name not in _NOT_OPTIONS and row.get(name) is not None]

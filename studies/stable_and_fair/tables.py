@@ -71,14 +71,14 @@ def pareto_parts(table: pl.DataFrame) -> list[Part]:
     """Return the tables of what `studies.stable_and_fair.board` returned: in short, stability, lead, ends, fairness.
 
     Examples:
-        >>> row = {"candidate": ["momentum"], "stable_text": [0.5], "seeds_text": [1], "say_far": [1.0]}
+        >>> row = {"candidate": ["momentum"], "stable_text": [0.5], "seeds_text": [1], "influence_far": [1.0]}
         >>> pareto_parts(pl.DataFrame(row))[1].lines()[-1]
         '| momentum | 0.50 |'
     """
     known = {row["candidate"]: row for row in table.iter_rows(named=True)}
     few = [known[name] for name in CANDIDATES if name in known]
     problems = [name for name in METRICS if f"stable_{name}" in table.columns]
-    fair = ["say, far", *(f"excess, {name}" for name in PROBLEMS), "theorem"]
+    fair = ["influence, far", *(f"excess, {name}" for name in PROBLEMS), "theorem"]
     usual = _usual(table.select(f"seeds_{name}" for name in problems))
 
     def part(title: str, words: str, cell: Callable[[Mapping[str, Any], str], str]) -> Part:
@@ -125,7 +125,7 @@ def _short(rows: Sequence[Mapping[str, Any]], problems: Sequence[str]) -> Part:
         columns[NAMES[name]] = f"stable_{name}"
         if any(near is not None and kin is not None and abs(near - kin) >= 0.1 for near, kin in both):
             columns[f"{NAMES[name]}, of its kind"] = f"stable_kin_{name}"
-    fair = {"say, far": "say_far", "excess, far": "excess_far", "theorem": "theorem"}
+    fair = {"influence, far": "influence_far", "excess, far": "excess_far", "theorem": "theorem"}
     cells = [
         [
             row["candidate"],
@@ -150,7 +150,7 @@ def _best(row: Mapping[str, Any], problem: str) -> str:
 
 def _fair(row: Mapping[str, Any]) -> list[str]:
     excess = (row.get(f"excess_{name}") for name in PROBLEMS)
-    return [number(row.get("say_far")), *(number(value) for value in excess), number(row.get("theorem"))]
+    return [number(row.get("influence_far")), *(number(value) for value in excess), number(row.get("theorem"))]
 
 
 def hard_parts(table: pl.DataFrame) -> list[Part]:
@@ -159,7 +159,7 @@ def hard_parts(table: pl.DataFrame) -> list[Part]:
     Examples:
         >>> row = {"setting": "M = 3", "candidate": "momentum", "stable": 0.5, "low": None, "high": None, "seeds": 1}
         >>> row |= {"stable_kin": 1.0, "seeds_kin": 1, "best": 0.9, "slow": 0.8, "worst": 0.7}
-        >>> row |= {"excess": 0.0123, "say": 1.0}
+        >>> row |= {"excess": 0.0123, "influence": 1.0}
         >>> [part.lines()[-1] for part in hard_parts(pl.DataFrame([row]))]
         ['| M = 3 | 0.50 |', '| M = 3 | 1.00 |', '| M = 3 | 0.90 / 0.80 / 0.70 |', '| M = 3 | 0.012 (1.00) |']
     """
@@ -193,7 +193,9 @@ def hard_parts(table: pl.DataFrame) -> list[Part]:
         part(
             "Fairness",
             "Excess loss on the quadratic with its centres 10 apart, and in brackets the influence of slow over fast.",
-            lambda row: "" if row["excess"] is None else f"{number(row['excess'])} ({number(row['say']) or 'none'})",
+            lambda row: (
+                "" if row["excess"] is None else f"{number(row['excess'])} ({number(row['influence']) or 'none'})"
+            ),
         ),
     ]
 

@@ -21,7 +21,7 @@ from latecomer.demo.tables import rows
 from latecomer.optim import METHODS
 from latecomer.theory.influence import influence, influence_by_group
 
-PAPER = [n for n in METHODS if n != "ordered-mu2-anytime" and not n.startswith(("clipped", "even", "catch-up-"))]
+PAPER = [n for n in METHODS if n != "ordered-mu2-anytime" and not n.startswith(("clipped", "balanced", "catch-up-"))]
 SMALL = ["demo", "--steps", "60", "--seeds", "2", "--processes", "1", "--out"]
 
 
@@ -50,12 +50,12 @@ def test_processes_change_nothing() -> None:
     alone, together = (list(demo.run_all(steps=30, seeds=1, processes=p)) for p in (1, 2))
     together.sort(key=lambda result: list(demo.METHOD_OPTIONS).index(result.method))
     for a, b in zip(alone, together, strict=True):
-        assert (a.method, a.slow_say, a.dropped) == (b.method, b.slow_say, b.dropped)
+        assert (a.method, a.relative_influence, a.dropped) == (b.method, b.relative_influence, b.dropped)
         assert a.history.equals(b.history)
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_the_say_on_the_page_is_what_one_hot_gradients_read_off(name: str) -> None:
+def test_the_influence_on_the_page_is_what_one_hot_gradients_read_off(name: str) -> None:
     """Declared influence over a trace, against the parameters after a run in which arrival t carries e_t."""
     trace = lc.delays.DataDependent(workers=4, slow_share=0.2).trace(steps=60, seed=1)
     options = {**demo.METHOD_OPTIONS[name], "lr": 1.0}
@@ -69,7 +69,7 @@ def test_the_say_on_the_page_is_what_one_hot_gradients_read_off(name: str) -> No
         server.receive(out[worker], server.optimizer.contribution([hot], before, out[worker].version), group=group)
         out[worker] = server.issue(worker)
     recorded = server.trace()
-    for _ in range(400):  # until everything has had its say
+    for _ in range(400):  # until everything has had its influence
         server.receive(out[0], torch.zeros(60, dtype=torch.float64))
         out[0] = server.issue(0)
     weight = influence(recorded, name, options)
@@ -101,7 +101,7 @@ def test_the_page_in_a_browser(page: Path, width: int, tmp_path: Path) -> None:
     """It opens without errors, shows every figure, and nothing sticks out to the side."""
     found = opened(page, width, tmp_path)
     assert found["errors"] == []
-    names = ["timeline", "delays", "influence", "say", "slow-and-fast", "curves"]
+    names = ["timeline", "delays", "influence", "relative-influence", "slow-and-fast", "curves"]
     assert [name for name, _, _ in found["figures"]] == names
     assert all(w > 200 and h > 80 for _, w, h in found["figures"])
     assert found["wide"] <= found["view"]

@@ -467,7 +467,7 @@ LIGHT = """
 import sys
 import torch
 import latecomer as lc
-opt = lc.optim.EvenCatchUp([x := torch.nn.Parameter(torch.ones(2))], lr=0.1)
+opt = lc.optim.BalancedCatchUp([x := torch.nn.Parameter(torch.ones(2))], lr=0.1)
 x.grad = torch.ones(2)
 opt.step(delay=0)
 opt.zero_grad()

@@ -14,7 +14,7 @@ from latecomer.optim import METHODS, Arrival
 from latecomer.optim._clipping import next_scale
 from support import OPTIONS, any_delays, delays_of, feed, flat, like, make, parameters, relative, run
 
-RULES = {"clipped-catch-up": "catch-up", "even-catch-up": "catch-up", "even-momentum": "momentum"}
+RULES = {"clipped-catch-up": "catch-up", "balanced-catch-up": "catch-up", "balanced-momentum": "momentum"}
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -149,7 +149,7 @@ def test_what_a_rare_group_keeps_under_one_scale() -> None:
         assert np.mean(left[2000:]) == pytest.approx(expected, rel=0.1)
 
 
-# ---- the even clip --------------------------------------------------------------------------------------------------
+# ---- the balanced clip ----------------------------------------------------------------------------------------------
 
 
 def shares(name: str, c: float, norms: np.ndarray, slow: np.ndarray, workers: np.ndarray) -> tuple[float, float]:
@@ -175,7 +175,7 @@ def test_late_gradients_that_are_always_larger_are_not_clipped_for_it(c: float) 
     norms = rng.lognormal(0.0, 0.5, size=6000) * np.where(slow, 10.0, 1.0)
     fast_one, slow_one = shares("clipped-catch-up", c, norms, slow, workers)
     assert slow_one < 0.4 * fast_one
-    fast, slow_late = shares("even-catch-up", c, norms, slow, workers)
+    fast, slow_late = shares("balanced-catch-up", c, norms, slow, workers)
     assert slow_late == pytest.approx(fast, rel=0.1)
     assert fast < 1.0
 
@@ -183,7 +183,7 @@ def test_late_gradients_that_are_always_larger_are_not_clipped_for_it(c: float) 
 def test_a_slow_worker_is_not_late() -> None:
     """Only the wait beyond a worker's own mean counts: with constant waits there is one class, whoever is slow."""
     x = torch.nn.Parameter(torch.zeros(1))
-    opt = METHODS["even-momentum"]([x], lr=0.0)
+    opt = METHODS["balanced-momentum"]([x], lr=0.0)
     late = []
     for t in range(1, 400):
         x.grad = torch.ones(1)
@@ -194,7 +194,7 @@ def test_a_slow_worker_is_not_late() -> None:
     assert opt.param_groups[0]["clip_scale"] == opt.param_groups[0]["clip_usual"] == 1.0
 
 
-@pytest.mark.parametrize("name", ["even-catch-up", "even-momentum"])
+@pytest.mark.parametrize("name", ["balanced-catch-up", "balanced-momentum"])
 def test_before_anything_was_late_the_rule_is_momentum_to_the_bit(name: str) -> None:
     first, second = parameters(), parameters()
     plain, even = make("momentum", first), make(name, second)
@@ -216,7 +216,7 @@ def test_before_anything_was_late_the_rule_is_momentum_to_the_bit(name: str) -> 
 def test_one_gradient_raises_the_threshold_by_a_bounded_factor(sizes: list[float], seed: int) -> None:
     """The steps that the page states: 1 + rate·(c-1) a gradient for the scale, and 3 % or 3/2 of a young ratio."""
     rng, x = np.random.default_rng(seed), torch.nn.Parameter(torch.zeros(1))
-    opt = METHODS["even-catch-up"]([x], lr=0.0, clip=1.5, clip_rate=0.01)
+    opt = METHODS["balanced-catch-up"]([x], lr=0.0, clip=1.5, clip_rate=0.01)
     for t, size in enumerate(sizes, start=1):
         group = opt.param_groups[0]
         scale, ratios, visits = group["clip_scale"], group["clip_ratios"], group["clip_visits"]
@@ -233,7 +233,7 @@ def test_an_arrival_moves_the_parameters_by_at_most_its_threshold_over_its_life(
     """Arrival t carries a multiple of e_t; after a tail of zeros x_t is all it has ever moved."""
     rng = np.random.default_rng(seed)
     x = torch.nn.Parameter(torch.zeros(len(sizes), dtype=torch.float64))
-    opt, limits = METHODS["even-catch-up"]([x], lr=1.0, beta=0.3), []
+    opt, limits = METHODS["balanced-catch-up"]([x], lr=1.0, beta=0.3), []
     for t, size in enumerate(sizes, start=1):
         group, delay, worker = opt.param_groups[0], int(rng.integers(0, max(1, t - 1))), int(rng.integers(2))
         limits.append(group["clip"] * group["clip_scale"])  # times the ratio of its class, which is read off below

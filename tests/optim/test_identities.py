@@ -137,7 +137,7 @@ def test_first_gradient_rule(order: list[int]) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", ["momentum", "ordered-momentum", "catch-up", "even-catch-up"])
+@pytest.mark.parametrize("name", ["momentum", "ordered-momentum", "catch-up", "balanced-catch-up"])
 @given(seed=st.integers(0, 10**6), beta=st.floats(0.01, 0.99))
 def test_zero_delay_is_torch_sgd_with_a_zero_seeded_buffer(
     name: str, dtype: torch.dtype, seed: int, beta: float

@@ -327,7 +327,7 @@ EXCESS = [
     ("momentum", {"beta": 0.1}, 0, 5e-3),
     ("mu2", {"beta": 0.1}, 0, 5e-3),
     ("catch-up", {"beta": 0.1}, 0, 5e-3),
-    ("even-catch-up", {"beta": 0.1}, 0, 5e-3),
+    ("balanced-catch-up", {"beta": 0.1}, 0, 5e-3),
     ("delay-adaptive", {}, 4e-2, 8e-2),
     ("delay-filtered", {"threshold": 14}, 4e-2, 8e-2),
     ("ordered-momentum", {"beta": 0.1}, 0.1, 0.16),

@@ -88,10 +88,10 @@ def test_the_interval_is_of_the_shares_of_seeds_and_stays_a_share() -> None:
 
 def test_a_kind_that_never_survives_has_no_best_of_its_own() -> None:
     rows = [{"candidate": "momentum", "lr": 0.1, "seed": seed, "f1": 0.9} for seed in range(2)]
-    rows += [{"candidate": "even-catch-up", "lr": 0.1, "seed": seed, "f1": 0.5} for seed in range(2)]
+    rows += [{"candidate": "balanced-catch-up", "lr": 0.1, "seed": seed, "f1": 0.5} for seed in range(2)]
     lost = [{"candidate": "catch-up-adamw", "lr": 0.1, "seed": seed, "f1": f1} for seed, f1 in enumerate((0.9, None))]
     shares = {name: found.share for name, found in shares_of([*rows, *lost], METRICS["digits"], kin=True).items()}
-    assert shares == {"momentum": 1.0, "even-catch-up": 0.0, "catch-up-adamw": 0.5}
+    assert shares == {"momentum": 1.0, "balanced-catch-up": 0.0, "catch-up-adamw": 0.5}
 
 
 def test_a_lead_is_paired_by_seed() -> None:
@@ -206,7 +206,7 @@ def test_fresh_seeds_have_all_learning_rates_and_other_settings_four() -> None:
         assert digits.seeds == (100, 101, 102, 103, 104)
 
 
-def test_text_has_four_groups_a_loss_and_a_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_has_four_groups_a_loss_and_an_influence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A short run of the plan's text, and what the board makes of it."""
     tiny = Size("quick", (0.03, 0.1), 2, 1, 60, 3, ("mlp", 20), text=30)
     few, store = [CANDIDATES["momentum"], CANDIDATES["ordered-momentum"]], Store(tmp_path)
@@ -217,7 +217,7 @@ def test_text_has_four_groups_a_loss_and_a_say(tmp_path: Path, monkeypatch: pyte
         run_measured(run.as_dict(), str(tmp_path))
     table = board(tiny, store, few)
     assert table["seeds_text"].to_list() == [2, 2]
-    found = dict(zip(table["candidate"], table.select("best_text", "slow_text", "say_text").rows(), strict=True))
+    found = dict(zip(table["candidate"], table.select("best_text", "slow_text", "influence_text").rows(), strict=True))
     assert found["momentum"][2] == 1.0
     assert found["ordered-momentum"][2] < 0.95
     ended = [record for record in store.rows() if record["method"] == "momentum"]
@@ -259,7 +259,7 @@ def test_fairness_is_averaged_over_the_seeds_that_all_candidates_have(tmp_path: 
 
 def test_the_quick_plane_is_run_drawn_and_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything of the command but the size: two candidates, a few updates."""
-    few = {name: CANDIDATES[name] for name in ("momentum", "even-catch-up")}
+    few = {name: CANDIDATES[name] for name in ("momentum", "balanced-catch-up")}
     tiny = Size("quick", (0.03, 0.1), 1, 1, 60, 3, ("mlp", 20))
     monkeypatch.setattr(plans, "CANDIDATES", few)
     monkeypatch.setattr(plans, "SIZES", {"quick": tiny})
@@ -272,16 +272,16 @@ def test_the_quick_plane_is_run_drawn_and_drawn_again(tmp_path: Path, monkeypatc
     assert [file.read_bytes() for file in files] == first
     table = pl.read_csv(tmp_path / "out" / "pareto-quick.csv")
     assert table["candidate"].to_list() == list(few)
-    assert {"stable_digits", "excess_far", "say_far", "theorem"} <= set(table.columns)
+    assert {"stable_digits", "excess_far", "influence_far", "theorem"} <= set(table.columns)
     page = files[2].read_text()
-    assert page.count("| even-catch-up | ") == 6
+    assert page.count("| balanced-catch-up | ") == 6
     assert f"| momentum | {table['stable_digits'][0]:.2f} |\n" in page
-    assert f"| momentum | {table['stable_digits'][0]:.2f} | {table['say_far'][0]:.2f} |" in page
+    assert f"| momentum | {table['stable_digits'][0]:.2f} | {table['influence_far'][0]:.2f} |" in page
 
 
 def test_the_hard_settings_are_run_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "SIZES", {"quick": Size("quick", (0.03,), 1, 1, 60, 3, ("mlp", 20))})
-    monkeypatch.setattr(hard, "CANDIDATES", {name: CANDIDATES[name] for name in ("momentum", "even-momentum")})
+    monkeypatch.setattr(hard, "CANDIDATES", {name: CANDIDATES[name] for name in ("momentum", "balanced-momentum")})
     monkeypatch.setattr(hard, "HARD", hard.HARD[-3:])
     where = ["--store", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
     assert main(["hard", "--processes", "1", *where]) == 0

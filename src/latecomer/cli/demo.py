@@ -47,10 +47,16 @@ class Demo:
         setting = f"{demo.WORKERS} workers, nines are slow, {self.steps:,} updates, {self.seeds} seeds"
         table = Table(title=f"digits, {setting}")
         table.add_column("method", no_wrap=True)
-        for name in ("F1", "slow F1", "fast F1", "say of slow", "dropped", "diverged"):
+        for name in ("F1", "slow F1", "fast F1", "influence\nof slow", "dropped", "diverged"):
             table.add_column(name, justify="right")
         for row in rows(results):
-            numbers = [f"{row.f1:.3f}", f"{row.slow:.3f}", f"{row.fast:.3f}", f"{row.say:.2f}", f"{row.dropped:.0f}"]
+            numbers = [
+                f"{row.f1:.3f}",
+                f"{row.slow:.3f}",
+                f"{row.fast:.3f}",
+                f"{row.influence:.2f}",
+                f"{row.dropped:.0f}",
+            ]
             table.add_row(row.method, *numbers, f"{row.diverged} of {row.runs}")
         console.print(table)
         command = f"latecomer demo --seed {self.seed} --seeds {self.seeds} --steps {self.steps}"

@@ -29,7 +29,7 @@ class Train:
 
     task: tyro.conf.Positional[str]
     """A Python file and the name of a Task in it, or of a function that returns one."""
-    method: str = "even-catch-up"
+    method: str = "balanced-catch-up"
     """Name of the method."""
     set: tuple[str, ...] = ("lr=0.02",)
     """Hyper-parameters of the method, as name=value."""

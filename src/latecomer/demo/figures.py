@@ -12,7 +12,7 @@ from ..report.style import FAST, GREY, INK, SLOW, STYLES, blank, svg
 from ..trace import Trace
 from .runs import BETA, METHOD_OPTIONS, WORKERS, DemoRun
 
-__all__ = ["curves", "delays", "influence_curves", "say", "slow_and_fast", "timeline"]
+__all__ = ["curves", "delays", "influence_curves", "relative_influence", "slow_and_fast", "timeline"]
 
 
 def timeline(trace: Trace, arrivals: int = 46) -> str:
@@ -76,7 +76,7 @@ def influence_curves() -> str:
     axes.set_ylim(-0.04, 1.08)
     axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
     axes.set_xlabel(f"delay (M = {WORKERS}, beta = {BETA:g})")
-    axes.set_ylabel("say (1 = as if in time)")
+    axes.set_ylabel("influence (1 = as if in time)")
     axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.45, -0.2), ncols=2)
     return svg(figure)
 
@@ -121,12 +121,12 @@ def slow_and_fast(results: Sequence[DemoRun]) -> str:
     return svg(figure)
 
 
-def say(results: Sequence[DemoRun]) -> str:
-    """Draw how much say the slow class got."""
-    figure, axes = blank(9, 2.9, "Who got how much say: mean influence of a slow gradient, a fast one being 1")
+def relative_influence(results: Sequence[DemoRun]) -> str:
+    """Draw the relative influence of the slow class."""
+    figure, axes = blank(9, 2.9, "Relative influence: mean influence of a slow gradient, a fast one being 1")
     names = list(METHOD_OPTIONS)
     for index, own in enumerate(_bars(results).values()):
-        value = float(np.mean([result.slow_say for result in own]))
+        value = float(np.mean([result.relative_influence for result in own]))
         if not np.isfinite(value):  # a schedule so short that no slow gradient arrived
             continue
         axes.barh(index, value, color=SLOW if value < 0.95 else FAST, alpha=0.85)

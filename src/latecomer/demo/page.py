@@ -29,7 +29,7 @@ def write_demo(results: Sequence[DemoRun], trace: Trace, out: Path, command: str
         "timeline": figures.timeline(trace),
         "delays": figures.delays(trace),
         "influence": figures.influence_curves(),
-        "say": figures.say(results),
+        "relative_influence": figures.relative_influence(results),
         "slow_and_fast": figures.slow_and_fast(results),
         "curves": figures.curves(results),
     }

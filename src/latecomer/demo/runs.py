@@ -41,7 +41,7 @@ class DemoRun:
     method: str
     seed: int
     history: pl.DataFrame
-    slow_say: float
+    relative_influence: float
     """Mean influence of a slow gradient over that of a fast one."""
     dropped: int
     diverged_at: int | None

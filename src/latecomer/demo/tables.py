@@ -23,7 +23,7 @@ class Row:
     highest: float
     slow: float
     fast: float
-    say: float
+    influence: float
     dropped: float
     diverged: int
     runs: int
@@ -46,7 +46,7 @@ def rows(results: Sequence[DemoRun]) -> list[Row]:
                     highest=max(f1),
                     slow=float(np.mean([row["f1_slow"] for row in last])),
                     fast=float(np.mean([row["f1_fast"] for row in last])),
-                    say=float(np.mean([result.slow_say for result in own])),
+                    influence=float(np.mean([result.relative_influence for result in own])),
                     dropped=float(np.mean([result.dropped for result in own])),
                     diverged=sum(result.diverged_at is not None for result in own),
                     runs=len(own),

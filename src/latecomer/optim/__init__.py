@@ -3,7 +3,7 @@
 from ._two_point import TwoPointOptimizer
 from .adamw import CatchUpAdamW
 from .base import Arrival, AsyncOptimizer
-from .clipped import ClippedCatchUp, EvenCatchUp, EvenMomentum
+from .clipped import BalancedCatchUp, BalancedMomentum, ClippedCatchUp
 from .methods import METHODS, Method, known_method
 from .momentum import Momentum, OrderedMomentum
 from .mu2 import Mu2SGD, OrderedMu2SGD
@@ -16,14 +16,14 @@ __all__ = [
     "Arrival",
     "AsyncOptimizer",
     "AsyncSGD",
+    "BalancedCatchUp",
+    "BalancedMomentum",
     "Ball",
     "Box",
     "CatchUpAdamW",
     "ClippedCatchUp",
     "DelayAdaptiveSGD",
     "DelayFilteredSGD",
-    "EvenCatchUp",
-    "EvenMomentum",
     "Method",
     "Momentum",
     "Mu2SGD",

@@ -164,16 +164,16 @@ class LatenessClipped(Clipped):
     Examples:
         >>> import torch
         >>> import latecomer as lc
-        >>> say = {}
-        >>> for name, rule in (("one scale", lc.optim.ClippedCatchUp), ("even", lc.optim.EvenCatchUp)):
+        >>> kept = {}
+        >>> for name, rule in (("one scale", lc.optim.ClippedCatchUp), ("balanced", lc.optim.BalancedCatchUp)):
         ...     x = torch.nn.Parameter(torch.zeros(1))
         ...     opt, passed = rule([x], lr=0.0, clip=1.5), []
         ...     for t in range(1000):              # one in ten is late, and ten times as large
         ...         x.grad = torch.tensor([10.0 if t % 10 == 9 else 1.0])
         ...         opt.step(delay=5 if t % 10 == 9 else 0); passed.append(opt.last_scale)
-        ...     say[name] = round(sum(passed[509::10]) / 50, 2)
-        >>> say
-        {'one scale': 0.16, 'even': 1.0}
+        ...     kept[name] = round(sum(passed[509::10]) / 50, 2)
+        >>> kept
+        {'one scale': 0.16, 'balanced': 1.0}
     """
 
     ranges: ClassVar[Mapping[str, Range]] = {**Clipped.ranges, "beta": BETA}

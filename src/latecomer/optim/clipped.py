@@ -1,4 +1,4 @@
-"""The rules with a clip in front: catch-up with one scale, catch-up and momentum with an even clip."""
+"""The rules with a clip in front: catch-up with one scale, catch-up and momentum with an balanced clip."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ._clipping import Clipped, LatenessClipped
 from .base import AsyncOptimizer, Params
 from .momentum import BETA, Momentum, OrderedMomentum
 
-__all__ = ["ClippedCatchUp", "EvenCatchUp", "EvenMomentum"]
+__all__ = ["BalancedCatchUp", "BalancedMomentum", "ClippedCatchUp"]
 
 
 class ClippedCatchUp(Clipped, OrderedMomentum):
@@ -20,7 +20,7 @@ class ClippedCatchUp(Clipped, OrderedMomentum):
     ``clip(g) = g·min(1, c·s/‖g‖)``, ``s = (1-r)·s + r·min(‖g‖, c·s)``
 
     A gradient is clipped once, so the parameters are what sequential momentum makes of the clipped gradients. Where
-    slow samples have larger gradients than others the clip falls on them alone: `EvenCatchUp` does not have that.
+    slow samples have larger gradients than others the clip falls on them alone: `BalancedCatchUp` does not have that.
 
     Args:
         params: Parameters or param groups.
@@ -65,8 +65,8 @@ class ClippedCatchUp(Clipped, OrderedMomentum):
         )
 
 
-class EvenCatchUp(LatenessClipped, OrderedMomentum):
-    """Even catch-up: every gradient gets the place it would have had, and none more than is usual for its lateness.
+class BalancedCatchUp(LatenessClipped, OrderedMomentum):
+    """Balanced catch-up: every gradient gets the place it would have had, and none more than is usual for its lateness.
 
     ``m = beta(1-beta)^d·clip(g) + (1-beta)·m; x -= lr·m + lr·(1-(1-beta)^d)·clip(g)``
     ``clip(g) = g·min(1, c·s·r/‖g‖)``, ``s = (1-rate)·s + rate·min(‖g‖/r, c·s)``
@@ -88,19 +88,19 @@ class EvenCatchUp(LatenessClipped, OrderedMomentum):
     Examples:
         >>> import torch
         >>> x = torch.nn.Parameter(torch.zeros(1))
-        >>> opt = EvenCatchUp([x], lr=1.0, beta=0.5, clip=2.0)
+        >>> opt = BalancedCatchUp([x], lr=1.0, beta=0.5, clip=2.0)
         >>> for delay, g in [(0, 1.0), (0, 1.0), (1, 1.0), (0, 100.0)]:
         ...     x.grad = torch.tensor([g]); opt.step(delay=delay)
         >>> round(x.item(), 4), round(opt.last_scale, 4)
         (-3.6875, 0.02)
     """
 
-    method = "even-catch-up"
+    method = "balanced-catch-up"
     _fixed: ClassVar[Mapping[str, Any]] = {"catch_up": True}
 
 
-class EvenMomentum(LatenessClipped, Momentum):
-    """Naive asynchronous momentum with the clip of `EvenCatchUp`: what the clip does without the catch-up.
+class BalancedMomentum(LatenessClipped, Momentum):
+    """Naive asynchronous momentum with the clip of `BalancedCatchUp`: what the clip does without the catch-up.
 
     ``m = beta·clip(g) + (1-beta)·m; x -= lr·m``
 
@@ -117,11 +117,11 @@ class EvenMomentum(LatenessClipped, Momentum):
     Examples:
         >>> import torch
         >>> x = torch.nn.Parameter(torch.zeros(1))
-        >>> opt = EvenMomentum([x], lr=1.0, beta=1.0, clip=2.0)
+        >>> opt = BalancedMomentum([x], lr=1.0, beta=1.0, clip=2.0)
         >>> for delay, g in [(0, 100.0), (0, 1.0), (1, 1.0), (0, 1.0)]:
         ...     x.grad = torch.tensor([g]); opt.step(delay=delay)
         >>> x.item(), opt.last_scale
         (-103.0, 1.0)
     """
 
-    method = "even-momentum"
+    method = "balanced-momentum"

@@ -11,7 +11,7 @@ from typing import Any
 from .._util.checks import whole_number
 from .adamw import CatchUpAdamW
 from .base import AsyncOptimizer
-from .clipped import ClippedCatchUp, EvenCatchUp, EvenMomentum
+from .clipped import BalancedCatchUp, BalancedMomentum, ClippedCatchUp
 from .momentum import BETA, Momentum, OrderedMomentum
 from .mu2 import Mu2SGD, OrderedMu2SGD
 from .mu2_anytime import OrderedMu2Anytime
@@ -142,8 +142,8 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             Method("ordered-mu2-anytime", OrderedMu2Anytime, _full, "Algorithm 2"),
             Method("catch-up-adamw", CatchUpAdamW, _full, "ours, on AdamW"),
             Method("clipped-catch-up", ClippedCatchUp, _full, "ours"),
-            Method("even-catch-up", EvenCatchUp, _full, "ours"),
-            Method("even-momentum", EvenMomentum, _full, "ours"),
+            Method("balanced-catch-up", BalancedCatchUp, _full, "ours"),
+            Method("balanced-momentum", BalancedMomentum, _full, "ours"),
         )
     }
 )

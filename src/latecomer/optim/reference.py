@@ -18,15 +18,15 @@ __all__ = [
     "TWINS",
     "AnytimeTwin",
     "AsyncSGDTwin",
+    "BalancedCatchUpTwin",
+    "BalancedMomentumTwin",
     "CatchUpAdamWTwin",
     "CatchUpTwin",
     "ClippedCatchUpTwin",
     "ClippedTwin",
     "DelayAdaptiveTwin",
     "DelayFilteredTwin",
-    "EvenCatchUpTwin",
-    "EvenMomentumTwin",
-    "EvenTwin",
+    "LatenessClippedTwin",
     "MomentumTwin",
     "Mu2Twin",
     "OrderedMomentumTwin",
@@ -318,7 +318,7 @@ class ClippedTwin(Twin):
         return True
 
 
-class EvenTwin(ClippedTwin):
+class LatenessClippedTwin(ClippedTwin):
     """Divides norms by what is usual for gradients so late; set `worker` before a step if there are several."""
 
     def may_clip(self, index: int) -> bool:
@@ -352,11 +352,11 @@ class ClippedCatchUpTwin(ClippedTwin, CatchUpTwin):
     """Algorithm 1 with catch-up on clipped gradients."""
 
 
-class EvenCatchUpTwin(EvenTwin, CatchUpTwin):
+class BalancedCatchUpTwin(LatenessClippedTwin, CatchUpTwin):
     """Algorithm 1 with catch-up on evenly clipped gradients."""
 
 
-class EvenMomentumTwin(EvenTwin, MomentumTwin):
+class BalancedMomentumTwin(LatenessClippedTwin, MomentumTwin):
     """Eq. (6) on evenly clipped gradients."""
 
 
@@ -372,8 +372,8 @@ TWINS: dict[str, type[Twin]] = {
     "ordered-mu2-anytime": AnytimeTwin,
     "catch-up-adamw": CatchUpAdamWTwin,
     "clipped-catch-up": ClippedCatchUpTwin,
-    "even-catch-up": EvenCatchUpTwin,
-    "even-momentum": EvenMomentumTwin,
+    "balanced-catch-up": BalancedCatchUpTwin,
+    "balanced-momentum": BalancedMomentumTwin,
 }
 """The twin of every method in `latecomer.optim.METHODS`."""
 

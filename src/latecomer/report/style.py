@@ -23,8 +23,8 @@ STYLES: dict[str, tuple[str, str]] = {
     "ordered-mu2": ("#ff7f0e", "--"),
     "catch-up-adamw": ("#e377c2", "-"),
     "clipped-catch-up": ("#e377c2", ":"),
-    "even-catch-up": ("#7b52ab", "-"),
-    "even-momentum": ("#7b52ab", "--"),
+    "balanced-catch-up": ("#7b52ab", "-"),
+    "balanced-momentum": ("#7b52ab", "--"),
 }
 
 

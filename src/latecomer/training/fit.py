@@ -38,7 +38,7 @@ def fit(
     dataset: Any = None,
     *,
     steps: int,
-    method: str = "even-catch-up",
+    method: str = "balanced-catch-up",
     workers: int = 2,
     engine: str | Engine = "local",
     batch_size: int = NOT_GIVEN,
@@ -75,7 +75,7 @@ def fit(
         loss_fn: A loss of torch, or ``loss_fn(model, batch)``; see `Task`.
         dataset: Map-style dataset; see `Task`.
         steps: Contributions to count. With ``sync=True`` an update takes ``workers`` of them.
-        method: A name in `latecomer.optim.METHODS`; even catch-up is stable and fair to slow samples.
+        method: A name in `latecomer.optim.METHODS`; balanced catch-up is stable and fair to slow samples.
         workers: How many; on one machine no more than it has cores. With twice the workers, use half the beta.
         engine: ``"local"`` for processes, ``"inline"`` for this process, ``"ray"`` for Ray on this machine, or an
             `Engine`, such as ``latecomer.engines.ray.RayEngine("auto")`` for a cluster.

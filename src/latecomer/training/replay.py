@@ -77,7 +77,7 @@ def replay(
         ...     again = replay(run.record, problem)
         ...     other = replay(run.record, problem, method="catch-up")
         >>> again.verdict
-        'even-catch-up lands on the same parameters, bit for bit.'
+        'balanced-catch-up lands on the same parameters, bit for bit.'
         >>> other.difference is None, other.run.method
         (True, 'catch-up')
     """
