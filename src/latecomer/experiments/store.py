@@ -28,6 +28,7 @@ from .spec import RunSpec
 __all__ = ["Store"]
 
 _PART = ".part-"
+_NOT_KEPT = ("arrival", "train_loss", "delay")  # the trace has them, and a store of any version has the same columns
 _DAY = 86_400.0
 
 
@@ -59,6 +60,7 @@ class Store:
         """Keep a run; if somebody else has put the same one meanwhile, theirs stays."""
         place = self._place(spec.key)
         place.parent.mkdir(parents=True, exist_ok=True)
+        history = history.drop(_NOT_KEPT, strict=False)
         temporary = Path(tempfile.mkdtemp(prefix=f"{_PART}{os.getpid()}-{_here()}-", dir=place.parent))
         try:
             written = io.BytesIO()  # polars has errors of its own for a disk that is full
