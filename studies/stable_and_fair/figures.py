@@ -66,7 +66,8 @@ def plane(table: pl.DataFrame, problems: Sequence[str]) -> Figure:
             tidy(axes, f"{NAMES[problem]}, {_seeds(own[f'seeds_{problem}'])}{kin}")
             _dots(axes, own, shares, column)
             axes.set_xlabel(label)
-        row[0].set_ylabel(f"share of learning rates within\n5 % of {'its' if kin else 'the'} best {_word(problem)}")
+        whose = "its kind's" if kin else "the"
+        row[0].set_ylabel(f"share of learning rates within\n5 % of {whose} best {_word(problem)}")
     handles = [
         panels[0][0].plot([], [], marker, color=colour, label=name, markersize=_size(marker), linewidth=0)[0]
         for name, (colour, _, marker) in LOOKS.items()
