@@ -1,4 +1,4 @@
-"""Figures of the research: stability against fairness, who is on the front, and how runs end by learning rate."""
+"""Figures of the study: stability against fairness with the Pareto front, and final scores by learning rate."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .plans import METRICS
 __all__ = ["plane", "rate_curves"]
 
 FAIR = {
-    "excess_far": "excess loss, centres 10 apart; fairer →",
-    "influence_far": "influence of slow over fast, centres 10 apart; fair at 1",
-    "theorem": "counter-example: measured over the bound; fairer →",
+    "excess_far": "excess loss, centres 10 apart (fairer →)",
+    "influence_far": "relative influence, centres 10 apart (1 is fair)",
+    "theorem": "counter-example: measured / bound (fairer →)",
 }
 NAMES = {
     "digits": "digits",
@@ -43,11 +43,11 @@ LOOKS: dict[str, tuple[str, str, str]] = {
 
 
 def plane(table: pl.DataFrame, problems: Sequence[str]) -> Figure:
-    """Draw stability against three measures of fairness, a row of panels a problem; a line joins those on the front.
+    """Draw stability against three measures of fairness, one row of panels per problem; a line joins the Pareto front.
 
     Args:
-        table: What `studies.stable_and_fair.board` returned.
-        problems: Problems with learning rates that have runs.
+        table: The result of `studies.stable_and_fair.board`.
+        problems: Problems that have runs over learning rates.
 
     Examples:
         >>> columns = {"candidate": ["momentum"], "stable_digits": [0.5], "seeds_digits": [5]}
@@ -66,19 +66,20 @@ def plane(table: pl.DataFrame, problems: Sequence[str]) -> Figure:
             tidy(axes, f"{NAMES[problem]}, {_seeds(own[f'seeds_{problem}'])}{kin}")
             _dots(axes, own, shares, column)
             axes.set_xlabel(label)
-        row[0].set_ylabel(f"share of learning rates within\n5 % of {'its' if kin else 'the'} best {_word(problem)}")
+        whose = "its kind's" if kin else "the"
+        row[0].set_ylabel(f"share of learning rates within\n5 % of {whose} best {_word(problem)}")
     handles = [
         panels[0][0].plot([], [], marker, color=colour, label=name, markersize=_size(marker), linewidth=0)[0]
         for name, (colour, _, marker) in LOOKS.items()
         if name in set(table["candidate"])
     ]
-    handles += panels[0][0].plot([], [], color=GREY, linewidth=1, label="on the front")
+    handles += panels[0][0].plot([], [], color=GREY, linewidth=1, label="Pareto front")
     figure.legend(handles=handles, loc="outside upper center", ncols=5, frameon=False, fontsize=9)
     return figure
 
 
 def _columns(table: pl.DataFrame, problem: str) -> list[str]:
-    """Return whose shares to draw: where a whole kind is far from the best of all, also those within each kind."""
+    """Return the columns to draw: also the shares within each kind if a whole kind is never near the overall best."""
     shares: dict[str, float] = {}
     for name, share in table.select("candidate", f"stable_{problem}").drop_nulls().iter_rows():
         kind = CANDIDATES[name].kind
@@ -87,7 +88,7 @@ def _columns(table: pl.DataFrame, problem: str) -> list[str]:
 
 
 def _seeds(counts: pl.Series) -> str:
-    """Say how many seeds there are, of candidates that may have more or fewer."""
+    """Return the number of seeds in words; it may differ between candidates."""
     found = sorted(set(counts.to_list()))
     if len(found) > 1:
         return f"{found[0]} to {found[-1]} seeds"
@@ -119,7 +120,7 @@ def _dots(axes: Axes, table: pl.DataFrame, shares: str, fair: str) -> None:
     else:
         axes.set_xscale("log")
         axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.invert_xaxis()  # to the right is fairer, as in the other panel
+        axes.invert_xaxis()  # fairer to the right, as in the other panels
     axes.margins(x=0.08)
 
 
@@ -128,15 +129,15 @@ def _finite(value: float | None) -> bool:
 
 
 def rate_curves(table: pl.DataFrame) -> Figure:
-    """Draw how candidates end by learning rate, a panel a problem.
+    """Draw the final score of every candidate by learning rate, one panel per problem.
 
     Args:
-        table: What `latecomer.research.over_rates` returned.
+        table: One row per problem, candidate and learning rate, with the mean final score.
 
     Examples:
         >>> ends = {"problem": "text", "candidate": "momentum", "lr": [0.01, 0.1], "value": [3.0, 2.0], "seeds": 1}
         >>> rate_curves(pl.DataFrame(ends)).axes[0].get_ylabel()
-        'loss at the end, mean over seeds'
+        'final loss, mean over seeds'
     """
     problems = [name for name in METRICS if name in set(table["problem"])]
     figure = Figure(figsize=(1.0 + 3.9 * max(2, len(problems)), 4.4), layout="constrained")
@@ -148,7 +149,7 @@ def rate_curves(table: pl.DataFrame) -> Figure:
             axes.plot(own["lr"], own["value"], color=colour, linestyle=dash, linewidth=2, marker=".", markersize=5)
         axes.set_xscale("log")
         axes.set_xlabel("learning rate")
-        axes.set_ylabel(f"{_word(problem)} at the end, mean over seeds")
+        axes.set_ylabel(f"final {_word(problem)}, mean over seeds")
         if not METRICS[problem].least:
             axes.set_ylim(-0.02, 1.02)
     handles = [

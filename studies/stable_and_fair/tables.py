@@ -1,4 +1,4 @@
-"""Tables of the research as Markdown: what `docs/research.md` links to, so that no figure there is typed by hand."""
+"""Tables of the study as Markdown: what `docs/research.md` links to, so that no number there is typed by hand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["hard_parts", "number", "pareto_parts", "real_parts", "share"]
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """Return a number for a table: nothing where there is none, a word where a run diverged.
+    """Return a number for a table: an empty string if there is none, ``diverged`` if it is infinite.
 
     Examples:
         >>> number(0.123), number(0.0123), number(float("inf")), number(None)
@@ -33,12 +33,12 @@ def number(value: float | None, digits: int = 2) -> str:
 
 
 def share(row: Mapping[str, Any], usual: int, end: str = "") -> str:
-    """Return the share in a row with its interval, and with the number of seeds it is of if that is not the usual one.
+    """Return the share in a row with its interval, and the number of seeds if it is not the usual one.
 
     Args:
-        row: Of a table of the research.
-        usual: Number of seeds that goes without saying.
-        end: How the names of its columns end, behind ``stable``, ``low``, ``high`` and ``seeds``.
+        row: A row of a table of the study.
+        usual: The number of seeds that is not printed.
+        end: Suffix of the columns ``stable``, ``low``, ``high`` and ``seeds``.
 
     Examples:
         >>> share({"stable": 0.5, "low": 0.4, "high": 0.6, "seeds": 5}, usual=5)
@@ -62,13 +62,13 @@ def _interval(usual: int) -> str:
 
 
 def _usual(table: pl.DataFrame) -> int:
-    """Return how many seeds most shares of a table are of: cells say it where it is another number."""
+    """Return the most frequent number of seeds in a table; cells with another number print it."""
     counts = [value for name in table.columns if name.startswith("seeds") for value in table[name].drop_nulls()]
     return int(max(counts, key=counts.count, default=1))
 
 
 def pareto_parts(table: pl.DataFrame) -> list[Part]:
-    """Return the tables of what `studies.stable_and_fair.board` returned: in short, stability, lead, ends, fairness.
+    """Return the tables of the result of `studies.stable_and_fair.board`: summary, stability, lead, scores, fairness.
 
     Examples:
         >>> row = {"candidate": ["momentum"], "stable_text": [0.5], "seeds_text": [1], "influence_far": [1.0]}
@@ -78,7 +78,7 @@ def pareto_parts(table: pl.DataFrame) -> list[Part]:
     known = {row["candidate"]: row for row in table.iter_rows(named=True)}
     few = [known[name] for name in CANDIDATES if name in known]
     problems = [name for name in METRICS if f"stable_{name}" in table.columns]
-    fair = ["influence, far", *(f"excess, {name}" for name in PROBLEMS), "theorem"]
+    fair = ["influence, far", *(f"excess, {name}" for name in PROBLEMS), "counter-example"]
     usual = _usual(table.select(f"seeds_{name}" for name in problems))
 
     def part(title: str, words: str, cell: Callable[[Mapping[str, Any], str], str]) -> Part:
@@ -94,38 +94,38 @@ def pareto_parts(table: pl.DataFrame) -> list[Part]:
         ),
         part(
             "Stability within its kind",
-            "The same, compared with the best of the same kind alone: momentum, or AdamW.",
+            "The same share, relative to the best candidate of the same kind (momentum or AdamW).",
             lambda row, name: share(row, usual, f"_kin_{name}"),
         ),
         part(
             "Lead",
-            f"By how much the share of {RECOMMENDED} is above that of others of its kind, within the kind, paired by "
-            "seed, with its 95 % interval; the intervals are not widened for being many.",
+            f"Share of {RECOMMENDED} minus that of each other candidate of its kind, both within the kind, paired by "
+            "seed, with its 95 % interval. The intervals are not corrected for multiple comparisons.",
             _lead,
         ),
         part(
             "At their best learning rate",
-            "Mean F1 / F1 of slow classes; on text the loss / the loss on the longest windows, less is better.",
+            "Mean F1 / F1 of slow classes. On text these are losses: all / on the longest windows, lower is better.",
             _best,
         ),
         Part(
             ["candidate", *fair, "seeds"],
             [[row["candidate"], *_fair(row), number(row.get("seeds_far"), 0)] for row in few],
             "Fairness",
-            "Influence of slow over fast samples; excess losses; counter-example, measured over the bound.",
+            "Relative influence of slow samples; excess losses; measured value over the bound on the counter-example.",
         ),
     ]
 
 
 def _short(rows: Sequence[Mapping[str, Any]], problems: Sequence[str]) -> Part:
-    """Return the plane in one table; shares within a kind are there where they are others by a tenth and more."""
+    """Return the summary table; shares within a kind are shown if they differ by 0.1 or more from the overall ones."""
     columns: dict[str, str] = {}
     for name in problems:
         both = [(row.get(f"stable_{name}"), row.get(f"stable_kin_{name}")) for row in rows]
         columns[NAMES[name]] = f"stable_{name}"
         if any(near is not None and kin is not None and abs(near - kin) >= 0.1 for near, kin in both):
-            columns[f"{NAMES[name]}, of its kind"] = f"stable_kin_{name}"
-    fair = {"influence, far": "influence_far", "excess, far": "excess_far", "theorem": "theorem"}
+            columns[f"{NAMES[name]}, within its kind"] = f"stable_kin_{name}"
+    fair = {"influence, far": "influence_far", "excess, far": "excess_far", "counter-example": "theorem"}
     cells = [
         [
             row["candidate"],
@@ -154,7 +154,7 @@ def _fair(row: Mapping[str, Any]) -> list[str]:
 
 
 def hard_parts(table: pl.DataFrame) -> list[Part]:
-    """Return the tables of what `latecomer.research.hard_table` returned, a setting a row and a candidate a column.
+    """Return the tables of the result of `hard_table`, one row per setting and one column per candidate.
 
     Examples:
         >>> row = {"setting": "M = 3", "candidate": "momentum", "stable": 0.5, "low": None, "high": None, "seeds": 1}
@@ -182,17 +182,17 @@ def hard_parts(table: pl.DataFrame) -> list[Part]:
         ),
         part(
             "Stability within its kind",
-            "The same, compared with the best of the same kind alone: momentum, or AdamW.",
+            "The same share, relative to the best candidate of the same kind (momentum or AdamW).",
             lambda row: share(row, usual, "_kin"),
         ),
         part(
             "At their best learning rate",
-            "Mean F1 / F1 of the slow class / F1 of the worst seed; on text losses, where less is better.",
+            "Mean F1 / F1 of the slow class / F1 of the worst seed. On text these are losses, lower is better.",
             lambda row: " / ".join(number(row[name]) for name in ("best", "slow", "worst")),
         ),
         part(
             "Fairness",
-            "Excess loss on the quadratic with its centres 10 apart, and in brackets the influence of slow over fast.",
+            "Excess loss on the quadratic with its centres 10 apart (in brackets: relative influence of slow samples).",
             lambda row: (
                 "" if row["excess"] is None else f"{number(row['excess'])} ({number(row['influence']) or 'none'})"
             ),
@@ -201,7 +201,7 @@ def hard_parts(table: pl.DataFrame) -> list[Part]:
 
 
 def real_parts(table: pl.DataFrame) -> list[Part]:
-    """Return the table of what `studies.stable_and_fair.real` returned.
+    """Return the table of the result of `studies.stable_and_fair.real`.
 
     Examples:
         >>> row = {"candidate": "momentum", "lr": 0.03, "f1": 0.9, "f1_slow": 0.8, "slow": 10.4, "fast": 1.2}
@@ -217,5 +217,5 @@ def real_parts(table: pl.DataFrame) -> list[Part]:
         late = [[row[group] for row in own if row[group] is not None] for group in ("slow", "fast")]
         delays = " / ".join(number(sum(values) / len(values), 1) if values else "none" for values in late)
         rows.append([name, *(ends.get(lr, "") for lr in rates), delays])
-    words = "F1 / F1 of the slow class at the end; mean delay of slow / of fast batches. One run each."
+    words = "Final F1 / F1 of the slow class; mean delay of slow / fast batches. One run per cell."
     return [Part(["candidate", *(f"lr {lr:g}" for lr in rates), "delays"], rows, words=words)]

@@ -1,4 +1,4 @@
-"""Figures of the theory: the counter-example, rates, the parts of the momentum's error."""
+"""Figures of the theory: the counter-example, rates, and the parts of the error of the momentum."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["counter_example", "error_parts", "learning_rates", "rates"]
 
 
 def counter_example(rows: pl.DataFrame) -> str:
-    """Draw the mean squared gradient over Theorem 1's bound against M; a dot a seed."""
-    figure, axes = blank(7.4, 4.2, "Theorem 1: what is measured over what is promised")
+    """Draw the mean squared gradient over Theorem 1's bound against M; one dot per seed."""
+    figure, axes = blank(7.4, 4.2, "Theorem 1: measured value over the published bound")
     ratio = rows.with_columns((pl.col("measured") / pl.col("bound")).alias("ratio"))
     for dependent, dash, label in (
-        (True, "-", "delays by sample"),
-        (False, ":", "independent of it\n(dotted, also the others)"),
+        (True, "-", "data-dependent delays"),
+        (False, ":", "independent delays\n(dotted, also for the others)"),
     ):
         for method in METHODS:
             own = ratio.filter((pl.col("method") == method) & (pl.col("dependent") == dependent))
@@ -37,7 +37,7 @@ def counter_example(rows: pl.DataFrame) -> str:
         repaired["workers"], repaired["repaired"], color=INK, linestyle="--", linewidth=1.2, label="repaired bound"
     )
     axes.axhline(1.0, color=GREY, linewidth=1.2)
-    axes.text(0.01, 1.06, "the published bound", color=GREY, fontsize=9, transform=axes.get_yaxis_transform())
+    axes.text(0.01, 1.06, "published bound", color=GREY, fontsize=9, transform=axes.get_yaxis_transform())
     axes.set_xscale("log")
     axes.set_yscale("log")
     _ticks(axes, rows["workers"].unique().sort())
@@ -48,7 +48,7 @@ def counter_example(rows: pl.DataFrame) -> str:
 
 
 def _ticks(axes: Axes, values: pl.Series) -> None:
-    """Label these values of a log axis, and no others."""
+    """Label only these values of a log axis."""
     axes.minorticks_off()
     axes.set_xticks(values.to_list(), [f"{value:,}" if isinstance(value, int) else f"{value:.1e}" for value in values])
 
@@ -69,7 +69,7 @@ def rates(rows: pl.DataFrame) -> str:
             own = rows.filter((pl.col("study") == study) & (pl.col("dependent") == dependent))
             if own.is_empty():
                 continue
-            own = own.with_columns(pl.col("workers") - 1)  # what the bounds have
+            own = own.with_columns(pl.col("workers") - 1)  # the bounds are in M - 1
             found, _ = fitted(own, x)
             means = own.group_by(x).agg(pl.col("measured").mean(), pl.col("repaired").mean()).sort(x)
             axes.plot(own[x], own["measured"], "o", color=colour, markersize=3, alpha=0.6)
@@ -112,14 +112,14 @@ def learning_rates(rows: pl.DataFrame) -> str:
 
 def error_parts(rows: pl.DataFrame) -> str:
     """Draw the parts of the momentum's error along a run, as `latecomer.theory.diagnose` returns them."""
-    figure, axes = blank(9, 3.8, "What the error of the ordered momentum consists of")
+    figure, axes = blank(9, 3.8, "Parts of the error of the ordered momentum")
     shown = (
         ("gradient", GREY, "-", "gradient at x_t"),
         ("error", INK, "-", "error of the momentum"),
-        ("virtual", FAST, "-", "of the momentum that lacks nothing"),
+        ("virtual", FAST, "-", "error with no gradient missing"),
         ("delay_bias", "#7b52ab", "--", "b: expected gradients in flight"),
-        ("delay_limit", "#7b52ab", ":", "what the proof bounds b by"),
-        ("selection", SLOW, "-", "noise in flight: taken for zero in the proof"),
+        ("delay_limit", "#7b52ab", ":", "bound on b in the proof"),
+        ("selection", SLOW, "-", "noise in flight: set to zero in the proof"),
     )
     window = max(1, rows.height // 150)
     for name, colour, dash, label in shown:

@@ -16,8 +16,8 @@ __all__ = ["curves", "delays", "influence_curves", "relative_influence", "slow_a
 
 
 def timeline(trace: Trace, arrivals: int = 46) -> str:
-    """Draw who worked on what: a bar from the iterate a gradient was started at to the update it arrived at."""
-    figure, axes = blank(9, 3.0, "A late gradient: started at one iterate, handed in at a later update")
+    """Draw the jobs of each worker: a bar from the iterate a gradient was started at to the update it arrived at."""
+    figure, axes = blank(9, 3.0, "A late gradient: started at one iterate, applied at a later update")
     head = slice(0, arrivals)
     rows = zip(trace.worker[head], trace.version[head], trace.arrival[head], trace.group[head], strict=True)
     longest = int(np.argmax(trace.delay[head]))
@@ -42,7 +42,7 @@ def timeline(trace: Trace, arrivals: int = 46) -> str:
 
 def delays(trace: Trace) -> str:
     """Draw how late fast and slow gradients are."""
-    figure, axes = blank(4.4, 3.6, "How late they are")
+    figure, axes = blank(4.4, 3.6, "Delay of slow and fast gradients")
     edge = int(np.quantile(trace.delay, 0.995)) + 1
     bins = np.arange(-0.5, edge + 1.5, max(1, edge // 30)).tolist()
     for group, colour, label in ((0, FAST, "fast"), (1, SLOW, "slow")):
@@ -59,8 +59,8 @@ def delays(trace: Trace) -> str:
 
 
 def influence_curves() -> str:
-    """Draw what each method lets a gradient weigh, by its delay."""
-    figure, axes = blank(4.6, 3.6, "What each method does with it")
+    """Draw the influence of a gradient by its delay, one line per method."""
+    figure, axes = blank(4.6, 3.6, "Influence of a gradient by its delay")
     delay = np.arange(0, 43)
     together: dict[str, list[str]] = {}
     lines: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = {}
@@ -76,13 +76,13 @@ def influence_curves() -> str:
     axes.set_ylim(-0.04, 1.08)
     axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
     axes.set_xlabel(f"delay (M = {WORKERS}, beta = {BETA:g})")
-    axes.set_ylabel("influence (1 = as if in time)")
+    axes.set_ylabel("influence (1: as if in time)")
     axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.45, -0.2), ncols=2)
     return svg(figure)
 
 
 def curves(results: Sequence[DemoRun]) -> str:
-    """Draw test F1 over updates, one panel a method: every seed thin, their mean bold."""
+    """Draw test F1 over updates, one panel per method; thin lines are seeds, bold lines their mean."""
     figure = Figure(figsize=(9, 4.2), layout="constrained")
     panels = figure.subplots(2, 4, sharex=True, sharey=True).flatten()
     for axes, name in zip(panels, METHOD_OPTIONS, strict=True):
@@ -106,8 +106,8 @@ def _bars(results: Sequence[DemoRun]) -> Mapping[str, list[DemoRun]]:
 
 
 def slow_and_fast(results: Sequence[DemoRun]) -> str:
-    """Draw the final F1 of the slow class and of the fast ones; a dot a seed."""
-    figure, axes = blank(9, 3.2, "What came of it: final test F1 of the slow class and of the fast ones")
+    """Draw the final F1 of the slow class and of the fast classes; one dot per seed."""
+    figure, axes = blank(9, 3.2, "Final test F1 of the slow class and of the fast classes")
     for index, own in enumerate(_bars(results).values()):
         for shift, key, colour in ((-0.2, "f1_slow", SLOW), (0.2, "f1_fast", FAST)):
             values = [result.history[key][-1] for result in own]
@@ -123,7 +123,7 @@ def slow_and_fast(results: Sequence[DemoRun]) -> str:
 
 def relative_influence(results: Sequence[DemoRun]) -> str:
     """Draw the relative influence of the slow class."""
-    figure, axes = blank(9, 2.9, "Relative influence: mean influence of a slow gradient, a fast one being 1")
+    figure, axes = blank(9, 2.9, "Relative influence: mean influence of a slow gradient over that of a fast one")
     names = list(METHOD_OPTIONS)
     for index, own in enumerate(_bars(results).values()):
         value = float(np.mean([result.relative_influence for result in own]))

@@ -1,4 +1,4 @@
-"""The parts of the reproduction's page: figures with captions and tables, one function an experiment."""
+"""The sections of the reproduction page: figures with captions and tables, one function per experiment."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Section:
-    """One experiment: what was done, figures, tables, verdicts, and the sweeps behind it."""
+    """One experiment: description, figures, tables, verdicts, and its sweeps."""
 
     id: str
     title: str
     words: tuple[str, ...]
     drawn: tuple[Drawn, ...]
     tables: Mapping[str, pl.DataFrame]
-    """To be shown, by file name."""
+    """Tables shown on the page, by file name."""
     verdicts: tuple[Verdict, ...]
     sweeps: tuple[Sweep, ...]
     data: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-    """To be written beside the page, not shown."""
+    """Tables written next to the page, not shown on it."""
 
 
 def _set_up(sweep: Sweep) -> str:
@@ -62,10 +62,10 @@ def _set_up(sweep: Sweep) -> str:
 
 
 def training_section(made: Study, chosen: Mapping[str, Mapping[str, Any]], problem: Images, store: Store) -> Section:
-    """Return the part on scores over updates, from the final runs of a study."""
+    """Return the section on scores over updates, from the final runs of a study."""
     name, sweep = NAMES[made.name], chosen_sweep(made, {k: dict(v) for k, v in chosen.items()})
     rows, finals = curves(sweep, store), final_rows(sweep, store)
-    say = class_influence(sweep, problem, chosen, made.fresh[:3])
+    influence = class_influence(sweep, problem, chosen, made.fresh[:3])
     label, seeds = "test F1, mean over classes", len(made.fresh)
     best = f"each method's best configuration, {seeds} fresh seeds"
     against = "ordered-momentum"
@@ -73,13 +73,13 @@ def training_section(made: Study, chosen: Mapping[str, Mapping[str, Any]], probl
         Drawn(
             f"{made.name}-f1",
             training.over_updates(rows, "f1", label, f"{name}: test F1"),
-            f"Test F1 over updates, {best}: means, shaded by their standard error. The paper shows the "
-            "ordered methods on top.",
+            f"Test F1 over updates, {best}. Lines are means, shaded areas their standard errors. In the paper's figure "
+            "the ordered methods are on top.",
         ),
         Drawn(
             f"{made.name}-slow-fast",
             training.slow_against_fast(finals, f"{name}: final F1 of slow and of fast classes"),
-            "Final test F1 of the slow classes and of the fast ones; a dot a seed.",
+            "Final test F1 of the slow and of the fast classes; one dot per seed.",
         ),
         Drawn(
             f"{made.name}-accuracy",
@@ -89,7 +89,7 @@ def training_section(made: Study, chosen: Mapping[str, Mapping[str, Any]], probl
         Drawn(
             f"{made.name}-panels",
             training.panels(rows, "f1", label),
-            f"Test F1 over updates, one panel a method: every seed thin, their mean bold ({name}).",
+            f"Test F1 over updates on {name}, one panel per method. Thin lines are seeds, bold lines their means.",
         ),
         Drawn(
             f"{made.name}-differences",
@@ -97,26 +97,26 @@ def training_section(made: Study, chosen: Mapping[str, Mapping[str, Any]], probl
                 finals,
                 against,
                 "f1",
-                f"{name}: final F1 minus that of {against}, same schedules",
-                "difference of test F1",
+                f"{name}: final F1 minus the F1 of {against} on the same schedule",
+                "difference in test F1",
             ),
-            "Paired on shared schedules: dots are seeds, bars 95 % intervals of the mean (diamond).",
+            "Paired by seed, on the same schedules. Dots are seeds, diamonds means, and bars their 95 % intervals.",
         ),
         Drawn(
             f"{made.name}-influence",
-            classes.influence_by_class(say),
-            "Mean lifetime weight of an image of each class at each method's chosen options. Ordering takes it from "
-            "slow classes; momentum, plain asynchronous SGD and catch-up do not.",
+            classes.influence_by_class(influence),
+            "Mean influence (total weight on the parameters) of an image of each class, with the chosen options. "
+            "Ordering reduces it for slow classes; momentum, plain asynchronous SGD and catch-up do not.",
         ),
     )
     words = (
-        f"{_set_up(sweep)} {len(made.grid.runs()):,} runs choose each method's configuration on the validation split; "
-        f"{seeds} fresh seeds a method are judged on the test set. "
+        f"{_set_up(sweep)} Each method's configuration is chosen on the validation split, with "
+        f"{len(made.grid.runs()):,} runs in total. It is judged on the test set, with {seeds} fresh seeds per method. "
         f"Slow classes: {', '.join(map(str, problem.slow_classes))}.",
     )
     summary = _summary(finals, chosen)
     verdicts = tuple(training_claims(made.name, finals))
-    data = {f"{made.name}-final": finals, f"{made.name}-curves": rows, f"{made.name}-influence": say}
+    data = {f"{made.name}-final": finals, f"{made.name}-curves": rows, f"{made.name}-influence": influence}
     tables = {f"{made.name}-summary": summary}
     return Section(made.name, name, words, drawn, tables, verdicts, (made.grid, sweep), data)
 
@@ -132,7 +132,7 @@ def _summary(finals: pl.DataFrame, chosen: Mapping[str, Mapping[str, Any]]) -> p
             "slow F1": f"{own['f1_slow'].to_numpy().mean():.4f}",
             "fast F1": f"{own['f1_fast'].to_numpy().mean():.4f}",
             "accuracy": f"{own['accuracy'].to_numpy().mean():.4f}",
-            "restless": f"{own['restless'].drop_nulls().to_numpy().mean():.4f}" if not own["collapsed"].all() else "",
+            "accuracy std": "" if own["collapsed"].all() else f"{own['restless'].drop_nulls().to_numpy().mean():.4f}",
             "collapsed": f"{own['collapsed'].sum()} of {own.height}",
         }
         table.append({"method": method, **settings, **scores})
@@ -140,15 +140,15 @@ def _summary(finals: pl.DataFrame, chosen: Mapping[str, Mapping[str, Any]]) -> p
 
 
 def sensitivity_section(made: Study, store: Store) -> Section:
-    """Return the part on learning rates."""
+    """Return the section on learning rates."""
     rows = final_rows(made.grid, store)
-    say = {
+    influence = {
         (method, seed): mean_influence(made.grid, method, _first_options(made.grid, method), seed)
         for method, seed in rows.select("method", "seed").unique().iter_rows()
     }
-    step = [lr * say[method, seed] for method, seed, lr in rows.select("method", "seed", "lr").iter_rows()]
+    step = [lr * influence[method, seed] for method, seed, lr in rows.select("method", "seed", "lr").iter_rows()]
     rows = rows.with_columns(pl.Series("effective", step, dtype=pl.Float64))
-    every = "Final test F1 at each learning rate (beta 0.05, gamma 0.1, threshold 2M): dots are seeds."
+    every = "Final test F1 at each learning rate (beta 0.05, gamma 0.1, threshold 2M). Dots are seeds."
     drawn = (
         Drawn(
             "lr-momentum",
@@ -168,21 +168,21 @@ def sensitivity_section(made: Study, store: Store) -> Section:
                 rows,
                 list(STYLES),
                 "effective",
-                "By what it amounts to",
+                "By effective step",
                 "learning rate times mean influence",
                 width=9.6,
             ),
-            "The same runs against the effective step, the learning rate times the mean influence of a gradient: "
-            "ordering shrinks the step, so a curve further right by learning rate may lie on others here.",
+            "The same runs against the effective step: the learning rate times the mean influence of a gradient. "
+            "Ordering shrinks the step, so curves that differ by learning rate may coincide here.",
         ),
         Drawn(
             "lr-bands",
             sensitivity.bands(rows),
-            "Share of the learning rates that end within 5 % of the method's best F1, and that collapse.",
+            "Share of the learning rates that end within 5 % of the method's best F1, and share that collapse.",
         ),
     )
     seeds = len(made.grid.seeds)
-    words = (f"MNIST, {_set_up(made.grid)} {seeds} seeds a learning rate, on the test set; nothing is chosen.",)
+    words = (f"MNIST, {_set_up(made.grid)} {seeds} seeds per learning rate, on the test set; nothing is chosen.",)
     verdicts = tuple(sensitivity_claims(rows))
     return Section(
         "lr-sensitivity", "Learning rates", words, drawn, {}, verdicts, (made.grid,), {"lr-sensitivity": rows}
@@ -190,13 +190,13 @@ def sensitivity_section(made: Study, store: Store) -> Section:
 
 
 def _first_options(sweep: Sweep, method: str) -> dict[str, Any]:
-    """Return the options other than the learning rate, of which there is one each."""
+    """Return the options other than the learning rate; each has one value."""
     grid = next(grid for grid in sweep.grids if grid.method == method)
     return {name: values[0] for name, values in grid.values.items() if name != "lr"}
 
 
 def delay_section(made: Study, problem: Images) -> Section:
-    """Return the part on the delay model: no training, schedules and labels only."""
+    """Return the section on the delay model: schedules and labels only, no training."""
     rows = class_delays(made.grid, problem, DELAY_SEEDS)
     shown = rows.filter("dependent")
     slow = shown.filter(pl.col("label").is_in(list(problem.slow_classes)))
@@ -204,15 +204,15 @@ def delay_section(made: Study, problem: Images) -> Section:
     other_shares = slow_shares(preset("cifar10", made.size), DELAY_SEEDS)
     other = sum(other_shares) / len(other_shares)
     words = (
-        f"MNIST, {_set_up(made.grid)} {len(DELAY_SEEDS)} schedules. Slow labels are {share:.3f} of all that appear.",
-        f"On CIFAR-10's schedules (5 workers, slow share 0.5) slow batches are {other:.3f}.",
+        f"MNIST, {_set_up(made.grid)} {len(DELAY_SEEDS)} schedules. The share of slow labels is {share:.3f}.",
+        f"On CIFAR-10's schedules (5 workers, slow share 0.5) the share of slow batches is {other:.3f}.",
     )
     drawn = (
         Drawn(
             "delay-by-class",
             classes.delay_by_class(rows),
-            "Mean delay of an appearance of each label, with delays that depend on the data and with the same arrivals "
-            "independent of it.",
+            "Mean delay by label, with delays that depend on the data, and with the same arrivals but labels that are "
+            "independent of the delay.",
             wide=False,
         ),
         Drawn("labels-by-class", classes.labels_by_class(rows), "How often each label appears.", wide=False),

@@ -1,4 +1,4 @@
-"""Figures of what a schedule does to each class."""
+"""Figures of delay, frequency and influence by class."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _by_class(rows: pl.DataFrame, column: str, title: str, label: str) -> Figure
         axes.bar(places, means[column], width=0.38, color=colour, alpha=0.85, label=name)
         axes.errorbar(places, means[column], yerr=spread, fmt="none", ecolor=INK, elinewidth=1, capsize=2)
     axes.set_xticks(range(10))
-    axes.set_xlabel("label (bar: mean over seeds; whisker: deviation)")
+    axes.set_xlabel("label (bar: mean over seeds; whisker: standard deviation)")
     axes.set_ylabel(label)
     axes.grid(axis="x", visible=False)
     axes.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
@@ -30,19 +30,19 @@ def _by_class(rows: pl.DataFrame, column: str, title: str, label: str) -> Figure
 
 
 def delay_by_class(rows: pl.DataFrame) -> Figure:
-    """Draw the mean delay of an appearance of each class, with and without delays that depend on the data."""
-    return _by_class(rows, "delay", "Mean delay of an appearance", "delay in updates")
+    """Draw the mean delay by class, with and without delays that depend on the data."""
+    return _by_class(rows, "delay", "Mean delay by label", "delay in updates")
 
 
 def labels_by_class(rows: pl.DataFrame) -> Figure:
     """Draw how often each class appears."""
-    return _by_class(rows, "appearances", "Appearances of each label", "images")
+    return _by_class(rows, "appearances", "Number of images by label", "images")
 
 
 def influence_by_class(rows: pl.DataFrame) -> Figure:
-    """Draw the mean influence of an image of each class, one row a method."""
+    """Draw the mean influence of an image of each class, one row per method."""
     methods = [name for name in STYLES if name in set(rows["method"])]
-    title = "Influence of an image of each class (1: as if it were in time)"
+    title = "Influence of an image of each class (1: as if it arrived in time)"
     figure, axes = blank(9.6, 0.42 * len(methods) + 1.2, title)
     means = rows.group_by("method", "label").agg(pl.col("influence").mean()).sort("label")
     table = np.array([means.filter(pl.col("method") == name)["influence"] for name in methods])

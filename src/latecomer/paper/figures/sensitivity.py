@@ -1,4 +1,4 @@
-"""Figures of learning rates: which ones a method stands, and what they amount to."""
+"""Figures of sensitivity to the learning rate."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OTHERS = ("async-sgd", "delay-adaptive", "delay-filtered", "ordered-momentum", "
 def over_rates(
     rows: pl.DataFrame, methods: Sequence[str], x: str, title: str, label: str, width: float = 6.4
 ) -> Figure:
-    """Draw final F1 against the learning rate, or against what it amounts to: a dot a seed, lines through the means."""
+    """Draw final F1 against the learning rate or the effective step; one dot per seed, lines through the means."""
     figure, axes = blank(width, 4.0, title)
     for method in methods:
         own = rows.filter(pl.col("method") == method)
@@ -39,8 +39,8 @@ def over_rates(
 
 
 def bands(rows: pl.DataFrame) -> Figure:
-    """Draw how many learning rates end near the method's best, and how many collapse; a dot a seed."""
-    figure, axes = blank(9.6, 3.4, "How many learning rates work")
+    """Draw how many learning rates end near the method's best, and how many collapse; one dot per seed."""
+    figure, axes = blank(9.6, 3.4, "Share of learning rates that end near the best, or collapse")
     near = shares_near_best(rows)
     collapsed = rows.group_by("method", "seed").agg(pl.col("collapsed").mean().alias("share"))
     methods = [name for name in STYLES if name in set(rows["method"])]
@@ -56,7 +56,7 @@ def bands(rows: pl.DataFrame) -> Figure:
     axes.grid(axis="x", visible=False)
     handles = [
         axes.bar(0, 0, color=FAST, label="within 5 % of the method's best F1"),
-        axes.bar(0, 0, color=SLOW, label="collapsed, or never left the start (F1 below 0.05)"),
+        axes.bar(0, 0, color=SLOW, label="collapsed, or did not train at all (F1 below 0.05)"),
     ]
     axes.legend(handles=handles, frameon=False, fontsize=9, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2)
     return figure

@@ -1,4 +1,4 @@
-"""Figures of training runs: scores over updates, slow against fast classes, differences between methods."""
+"""Figures of training runs: scores over updates, slow and fast classes, differences between methods."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def _mean_curve(rows: pl.DataFrame, method: str, column: str) -> pl.DataFrame:
 
 
 def over_updates(rows: pl.DataFrame, column: str, label: str, title: str) -> Figure:
-    """Draw a score over updates: means over seeds with their standard error, and the top of it enlarged.
+    """Draw a score over updates: means over seeds with their standard error, and a zoom on the top.
 
     Args:
-        rows: What `curves` returned.
-        column: Which score.
-        label: What it is called.
-        title: The figure's.
+        rows: The result of `curves`.
+        column: The score to draw.
+        label: Label of the y axis.
+        title: Title of the figure.
     """
     figure = Figure(figsize=(9.6, 4.2), layout="constrained")
     whole, top = figure.subplots(1, 2, width_ratios=(1, 1.25))
@@ -49,7 +49,7 @@ def over_updates(rows: pl.DataFrame, column: str, label: str, title: str) -> Fig
             axes.plot(mean["update"], mean["mean"], color=colour, linestyle=dash, linewidth=1.8, label=method)
             low, high = mean["mean"] - mean["error"], mean["mean"] + mean["error"]
             axes.fill_between(mean["update"], low, high, color=colour, alpha=0.12, linewidth=0)
-    for axes, words in ((whole, title), (top, "the same, enlarged")):
+    for axes, words in ((whole, title), (top, "zoomed in")):
         tidy(axes, words)
         axes.set_xlabel("update")
     whole.set_ylabel(label)
@@ -59,12 +59,12 @@ def over_updates(rows: pl.DataFrame, column: str, label: str, title: str) -> Fig
     handles = dict(zip(*reversed(top.get_legend_handles_labels()), strict=True))
     labels = [f"{name}  {finals[name]:.3f}" for name in order]
     lines = [handles[name] for name in order]
-    figure.legend(lines, labels, loc="outside right center", frameon=False, fontsize=9, title="last mean")
+    figure.legend(lines, labels, loc="outside right center", frameon=False, fontsize=9, title="final mean")
     return figure
 
 
 def _enlarge(axes: Axes, rows: pl.DataFrame, column: str, finals: dict[str, float]) -> None:
-    """Show from the weakest method that works at all to the best, in the later two thirds of the run."""
+    """Show the range from the weakest method that trains to the best, in the last two thirds of the run."""
     working = [value for value in finals.values() if value > 0.6 * max(finals.values())]
     start = int(rows["update"].to_numpy().max()) // 3
     late = rows.filter(pl.col("update") >= start).group_by("method", "update").agg(pl.col(column).mean())
@@ -76,7 +76,7 @@ def _enlarge(axes: Axes, rows: pl.DataFrame, column: str, finals: dict[str, floa
 
 
 def panels(rows: pl.DataFrame, column: str, label: str) -> Figure:
-    """Draw a score over updates, one panel a method: every seed thin, their mean bold."""
+    """Draw a score over updates, one panel per method; thin lines are seeds, bold lines their mean."""
     methods = _methods(rows)
     figure = Figure(figsize=(9.6, 4.4), layout="constrained")
     grid = figure.subplots(2, 4, sharex=True, sharey=True).flatten()
@@ -95,7 +95,7 @@ def panels(rows: pl.DataFrame, column: str, label: str) -> Figure:
 
 
 def slow_against_fast(rows: pl.DataFrame, title: str) -> Figure:
-    """Draw the final F1 of slow and of fast classes by method; a dot a seed."""
+    """Draw the final F1 of slow and of fast classes by method; one dot per seed."""
     figure, axes = blank(9.6, 3.6, title)
     methods = _methods(rows)
     for place, method in enumerate(methods):
@@ -135,12 +135,12 @@ def paired_differences(rows: pl.DataFrame, against: str, column: str, title: str
 
 
 def _show_most(axes: Axes, rows: pl.DataFrame, methods: Sequence[str], against: str, column: str) -> None:
-    """Cut the axis where a collapsed run would squeeze all others together, and say how many are out of sight."""
+    """Limit the axis if a collapsed run would compress all others, and print how many points are outside."""
     values = np.concatenate([differences(rows, method, against, column) for method in methods])
     middles = [abs(paired(rows, method, against, column).value) for method in methods]
     reach = max(0.01, 1.1 * max(middles), 1.6 * float(np.quantile(np.abs(values), 0.8)))
     if np.abs(values).max() > 1.5 * reach:
         axes.set_xlim(-reach, reach)
         hidden = int((np.abs(values) > reach).sum())
-        words = f"{hidden} of {len(values)} seeds lie outside"
+        words = f"{hidden} of {len(values)} points are outside"
         axes.text(1.0, 1.02, words, transform=axes.transAxes, fontsize=8, color=GREY, ha="right", va="bottom")
