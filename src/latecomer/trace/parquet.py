@@ -96,7 +96,8 @@ def read(path: Path) -> tuple[Header, dict[str, NDArray[Any]], str]:
         raise TraceError(f"{path} is not a trace: it is truncated, or no Parquet file at all")
     _check_seal(raw, path)
     try:
-        metadata, names = pl.read_parquet_metadata(raw), list(pl.read_parquet_schema(raw))
+        metadata = pl.read_parquet_metadata(io.BytesIO(raw))
+        names = list(pl.read_parquet_schema(io.BytesIO(raw)))
     except pl.exceptions.DuplicateError as error:
         raise TraceError(f"{path} has two columns of the same name") from error
     except _UNREADABLE as error:
