@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._util.extras import needs
 from .known import DataError
 
 __all__ = ["cifar_batch", "cifar_binary", "cifar_labels", "cifar_png", "cifar_rows", "idx", "mnist"]
@@ -82,7 +83,8 @@ def cifar_binary(files: Mapping[str, bytes]) -> dict[str, NDArray[Any]]:
 
 def cifar_rows(raw: bytes, what: str = "the file") -> NDArray[np.uint8]:
     """Return the images in an RGB PNG of 1,024 columns; each row is one image of 32x32, from left to right and down."""
-    from PIL import Image
+    with needs("report", "pillow", "Reading images from PNG files"):
+        from PIL import Image
 
     # The header is read before Pillow allocates anything.
     if len(raw) < 33 or raw[:8] != b"\x89PNG\r\n\x1a\n" or raw[12:16] != b"IHDR":
