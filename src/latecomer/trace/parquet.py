@@ -154,7 +154,7 @@ def _header(metadata: Mapping[str, str], path: Path) -> tuple[Header, str]:
 
 def _column(column: pl.Series, name: str, path: Path) -> NDArray[Any]:
     if name == "status":
-        words = column.cast(pl.String)  # files of version 0.2 and before have categories here
+        words = column.cast(pl.String)  # files of version 0.1 have categories here
         unknown = words.filter(~words.is_in(STATUSES))
         if len(unknown):
             raise TraceError(f"{path} has an unknown status {unknown[0][:40]!r}")
