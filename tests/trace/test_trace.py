@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import polars as pl
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -44,13 +43,15 @@ def test_save_and_load_give_the_same_trace(name: str, tmp_path: Path) -> None:
 
 
 def test_other_tools_read_the_file(tmp_path: Path) -> None:
-    import polars as pl
-
     trace = good()
     frame = pl.read_parquet(trace.save(tmp_path / "a.parquet"))
     assert frame.columns[:5] == ["ticket", "worker", "seen", "version", "arrival"]
     assert frame["arrival"].null_count() == 2  # what is in flight at the end
     assert set(frame["status"].to_list()) == {"applied", None}
+
+
+def test_files_from_before_polars_wrote_them_load() -> None:
+    assert lc.Trace.load(Path(__file__).parent.parent / "golden" / "trace-by-pyarrow.parquet") == good()
 
 
 BREAKS = [
@@ -164,16 +165,22 @@ def test_hostile_bytes_give_a_sentence_or_a_trace(changes: list[tuple[float, int
 
 
 def rewrite(path: Path, change: Any) -> None:
-    table = pq.read_table(path)
-    pq.write_table(change(table), path)
+    """Write the file again with another table, or with another header: ``change`` returns either, or both."""
+    frame, header = pl.read_parquet(path), pl.read_parquet_metadata(path)["latecomer.trace"]
+    changed = change(frame, header)
+    if isinstance(changed, pl.DataFrame):
+        frame = changed
+    else:
+        header = changed
+    frame.write_parquet(path, metadata={} if header is None else {"latecomer.trace": header})
 
 
 def with_header(**values: Any) -> Any:
-    def change(table: pa.Table) -> pa.Table:
-        header = json.loads(table.schema.metadata[b"latecomer.trace"])
+    def change(frame: pl.DataFrame, text: str) -> str:
+        header = json.loads(text)
         for key, value in values.items():
             header.pop(key) if value is ... else header.update({key: value})
-        return table.replace_schema_metadata({b"latecomer.trace": json.dumps(header).encode()})
+        return json.dumps(header)
 
     return change
 
@@ -181,13 +188,10 @@ def with_header(**values: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t: t.replace_schema_metadata({}), "is a Parquet file but no trace"),
-        (lambda t: t.replace_schema_metadata({b"latecomer.trace": b"[]"}), "header that cannot be understood"),
-        (lambda t: t.replace_schema_metadata({b"latecomer.trace": b"[" * 100_000}), "header that cannot be understood"),
-        (
-            lambda t: t.replace_schema_metadata({b"latecomer.trace": b'"' + b"x" * (1 << 26) + b'"'}),
-            "cannot be understood",
-        ),
+        (lambda t, h: None, "is a Parquet file but no trace: it has no latecomer.trace header"),
+        (lambda t, h: "[]", "header that cannot be understood"),
+        (lambda t, h: "[" * 100_000, "header that cannot be understood"),
+        (lambda t, h: '"' + "x" * (1 << 26) + '"', "cannot be understood"),
         (with_header(schema=99), "trace schema 99; this version of Latecomer reads 2"),
         (with_header(workers="many"), "an impossible workers"),
         (with_header(workers=-1), "an impossible workers"),
@@ -195,15 +199,14 @@ def with_header(**values: Any) -> Any:
         (with_header(surprise=1), "cannot be understood"),
         (with_header(groups=[]), "an impossible groups"),
         (with_header(clock="sundial"), "an impossible clock"),
-        (lambda t: t.drop_columns(["version"]), "lacks the columns version"),
-        (
-            lambda t: t.set_column(1, "worker", pa.array(["a"] * len(t))),
-            "column worker of type string instead of int32",
-        ),
-        (lambda t: t.set_column(1, "worker", pa.array([None] * len(t), pa.int32())), "an empty worker in 32 rows"),
-        (lambda t: t.set_column(11, "status", pa.array(["eaten"] * len(t))), "unknown status 'eaten'"),
-        (lambda t: t.slice(0, 0), "has no rows"),
-        (lambda t: t.slice(5), r"Row \d+ breaks the rule"),
+        (lambda t, h: t.drop("version"), "lacks the columns version"),
+        (lambda t, h: t.with_columns(worker=pl.lit("a")), "column worker of type string instead of int32"),
+        (lambda t, h: t.with_columns(worker=pl.lit(None, pl.Int32)), "an empty worker in 32 rows"),
+        (lambda t, h: t.with_columns(status=pl.lit("eaten")), "unknown status 'eaten'"),
+        (lambda t, h: t.with_columns(status=pl.lit(3.5)), "unknown status '3.5'"),
+        (lambda t, h: t.with_columns(status=pl.lit([1])), "is damaged: its data cannot be read"),
+        (lambda t, h: t.head(0), "has no rows"),
+        (lambda t, h: t.slice(5), r"Row \d+ breaks the rule"),
     ],
 )
 def test_foreign_and_broken_files(change: Any, message: str, tmp_path: Path) -> None:
@@ -212,6 +215,14 @@ def test_foreign_and_broken_files(change: Any, message: str, tmp_path: Path) -> 
     with pytest.raises(TraceError, match=message) as caught:
         lc.Trace.load(path)
     assert str(path) in str(caught.value)
+
+
+def test_two_columns_of_the_same_name_get_a_sentence(tmp_path: Path) -> None:
+    path = good().save(tmp_path / "a.parquet")
+    rewrite(path, lambda frame, header: header)  # without our checksum of the bytes
+    path.write_bytes(path.read_bytes().replace(b"\x06update", b"\x06status"))
+    with pytest.raises(TraceError, match="two columns of the same name"):
+        lc.Trace.load(path)
 
 
 @settings(max_examples=60)
@@ -225,6 +236,17 @@ def test_no_flipped_bit_gives_another_trace(where: float, bit: int) -> None:
         path.write_bytes(raw)
         with suppress(TraceError):
             assert lc.Trace.load(path) == trace
+
+
+def test_damage_is_noticed_before_polars_believes_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Polars asks for 2 ** 61 bytes when it believes a damaged size, which ends the process."""
+    path = good().save(tmp_path / "a.parquet")
+    whole = path.read_bytes()
+    for where in range(0, whole.index(b"latecomer.sha256"), 41):
+        path.write_bytes(whole[:where] + bytes([whole[where] ^ 0xFF]) + whole[where + 1 :])
+        with pytest.raises(TraceError, match=r"is not a trace|its bytes do not fit their checksum"):
+            lc.Trace.load(path)
+    assert capfd.readouterr().err == ""
 
 
 def test_a_change_that_keeps_all_rules_is_noticed(tmp_path: Path) -> None:
@@ -251,7 +273,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     def full(*args: Any, **kwargs: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pq, "write_table", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(OSError, match="No space left"):
         good(20).save(path)
     assert path.read_bytes() == before

@@ -388,7 +388,7 @@ def test_missing_ray_is_one_sentence_on_the_command_line(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     assert main([*OWN, "--engine", "ray", "--steps", "5"]) == 2
-    assert capsys.readouterr().err == "latecomer: The Ray engine needs Ray: pip install 'latecomer[ray]'\n"
+    assert capsys.readouterr().err == "latecomer: The Ray engine needs ray: pip install 'latecomer[ray]'\n"
 
 
 def test_a_run_that_diverges_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

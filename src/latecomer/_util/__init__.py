@@ -1,1 +1,1 @@
-"""Small helpers that know nothing of training: checks, files, seeds, names, intervals, processes."""
+"""Small helpers that know nothing of training: checks, files, seeds, names, intervals, processes, extras."""

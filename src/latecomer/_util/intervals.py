@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from .extras import needs
+
 __all__ = ["Interval", "mean"]
 
 
@@ -48,7 +50,8 @@ def mean(values: Sequence[float] | NDArray[np.float64], comparisons: int = 1) ->
         >>> mean([1.0]).high
         inf
     """
-    from scipy import stats  # type: ignore[import-untyped,unused-ignore]
+    with needs("report", "scipy", "A confidence interval"):
+        from scipy import stats  # type: ignore[import-untyped,unused-ignore]
 
     if not len(values):
         raise ValueError("The mean of no measurements is asked for")

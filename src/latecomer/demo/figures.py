@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from ..optim import METHODS
-from ..report.style import FAST, GREY, INK, SLOW, STYLES, blank, svg
+from ..report.style import FAST, GREY, INK, SLOW, STYLES, Figure, blank, svg
 from ..trace import Trace
 from .runs import BETA, METHOD_OPTIONS, WORKERS, DemoRun
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import polars as pl
 from markupsafe import Markup
-from matplotlib.figure import Figure
 
 from ..report.html import render
-from ..report.style import svg
+from ..report.style import Figure, svg
 from .claims import Verdict
 from .sections import Section
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
-from matplotlib.figure import Figure
 
 from ..experiments.spec import Sweep
 from ..experiments.store import Store
 from ..problems.images import Images
-from ..report.style import STYLES
+from ..report.style import STYLES, Figure
 from .claims import Verdict, delay_claims, sensitivity_claims, share_claim, training_claims
 from .figures import classes, sensitivity, training
 from .labels import class_delays, class_influence, mean_influence, slow_shares

@@ -29,7 +29,7 @@ class Logistic(Images):
         slow_class: The class whose images are slow.
         batch_size: Images a batch.
         radius: Radius of the ball that methods with a projection stay in.
-        data: ``"digits"``, scikit-learn's, or ``"mnist"``, which `latecomer data get mnist` fetches.
+        data: ``"digits"``, which come with the package, or ``"mnist"``, which `latecomer data get mnist` fetches.
         images: How many of MNIST's training images to learn from: the minimum is computed over all of them.
         data_dir: Where MNIST is, if not where `latecomer data get` puts it.
 

@@ -1,8 +1,26 @@
-"""What every figure, table and page shares: style, Markdown, HTML."""
+"""What every figure, table and page shares: style, Markdown, HTML.
 
-from .html import render
+Tables need no extra. Figures and HTML pages need ``latecomer[report]`` and are imported when they are asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .markdown import Part, write_page, write_table
-from .style import svg
-from .timeline import workers
+
+if TYPE_CHECKING:
+    from .html import render
+    from .style import svg
+    from .timeline import workers
 
 __all__ = ["Part", "render", "svg", "workers", "write_page", "write_table"]
+
+_HOMES = {"render": "html", "svg": "style", "workers": "timeline"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import jinja2
+from .._util.extras import needs
+
+with needs("report", "jinja2", "Writing an HTML page"):
+    import jinja2
 
 __all__ = ["render"]
 

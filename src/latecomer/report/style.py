@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 
-import matplotlib
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from .._util.extras import needs
 
-__all__ = ["FAST", "GREY", "INK", "SLOW", "STYLES", "blank", "svg", "tidy"]
+with needs("report", "matplotlib", "Drawing a figure"):
+    import matplotlib
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["FAST", "GREY", "INK", "SLOW", "STYLES", "Axes", "Figure", "blank", "svg", "tidy"]
 
 FAST, SLOW, INK, GREY = "#2f6f8f", "#c1502e", "#222222", "#8a8a8a"
 # Distinct in hue and in dash, so that curves on top of each other can be told apart, also in print.

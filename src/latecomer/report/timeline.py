@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from matplotlib.collections import PolyCollection
 
 from ..trace import STATUSES, Trace
 from .style import FAST, GREY, SLOW, blank, svg
@@ -28,6 +27,8 @@ def workers(trace: Trace, share: float = 1.0) -> str:
         >>> workers(trace).startswith("<svg")
         True
     """
+    from matplotlib.collections import PolyCollection
+
     if trace.header.clock == "none":
         raise ValueError("This trace has no clock, so there is no telling when anybody worked: record a real run")
     if not 0 < share <= 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -10,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import polars as pl
 from numpy.typing import NDArray
 
 from .._util.files import atomic
@@ -20,27 +20,55 @@ from .schema import COLUMNS, NULLS, STATUSES, Header, TraceError
 __all__ = ["checksum", "read", "write"]
 
 SCHEMA_VERSION = 2
-_KEY = b"latecomer.trace"
+_KEY = "latecomer.trace"
 _LARGEST_HEADER = 1 << 26  # joins and leaves are listed in it
+_MAGIC = b"PAR1"  # what a Parquet file begins and ends with
+# Polars believes the sizes it reads, and a damaged one can end the process. So the SHA-256 of the whole file stands
+# between its data and its footer, where no reader of Parquet looks, and is checked before polars sees a byte. Files
+# that something else has written have none; polars reads them unchecked, and stops at most damage with a panic, which
+# is not an Exception.
+_SEAL = b"latecomer.sha256"
+_SEAL_LENGTH = len(_SEAL) + hashlib.sha256().digest_size
+_UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, ValueError, OSError, MemoryError, OverflowError)
 
 
 def write(header: Header, columns: Mapping[str, NDArray[Any]], path: Path) -> Path:
     """Write a trace; an existing file is replaced in one go or not at all."""
-    arrays = []
+    series = []
     for name in COLUMNS:
-        column = columns[name]
+        column = pl.Series(name, columns[name])
         if name == "status":
-            words = np.array([*STATUSES, None], dtype=object)[column]
-            arrays.append(pa.array(words, pa.string()).dictionary_encode())
+            column = column.replace_strict({-1: None, **dict(enumerate(STATUSES))}, return_dtype=pl.String)
         elif name in ("start", "end"):
-            arrays.append(pa.array(column, mask=np.isnan(column)))
-        else:
-            arrays.append(pa.array(column, mask=column == NULLS[name] if name in NULLS else None))
-    table = pa.table(dict(zip(COLUMNS, arrays, strict=True)))
+            column = column.fill_nan(None)
+        elif name in NULLS:
+            column = column.set(column == NULLS[name], None)
+        series.append(column)
     text = json.dumps({"schema": SCHEMA_VERSION, **asdict(header), "checksum": checksum(header, columns)})
+    written = io.BytesIO()  # not the file: polars has errors of its own for a disk that is full
+    pl.DataFrame(series).write_parquet(written, metadata={_KEY: text})
+    raw = written.getvalue()
+    footer = _footer(raw)
     with atomic(path) as temporary:
-        pq.write_table(table.replace_schema_metadata({_KEY: text.encode()}), temporary, compression="zstd")
+        temporary.write_bytes(b"".join([raw[:footer], _SEAL, hashlib.sha256(raw).digest(), raw[footer:]]))
     return path
+
+
+def _footer(raw: bytes) -> int:
+    """Return where the footer of a Parquet file starts."""
+    return len(raw) - 8 - int.from_bytes(raw[-8:-4], "little")
+
+
+def _check_seal(raw: bytes, path: Path) -> None:
+    """Raise if the file has a checksum of its bytes and other bytes."""
+    footer = _footer(raw)
+    start = footer - _SEAL_LENGTH
+    if start < 0 or not raw.startswith(_SEAL, start):
+        return
+    sha = hashlib.sha256(memoryview(raw)[:start])
+    sha.update(memoryview(raw)[footer:])
+    if sha.digest() != raw[start + len(_SEAL) : footer]:
+        raise TraceError(f"{path} is damaged: its bytes do not fit their checksum")
 
 
 def checksum(header: Header, columns: Mapping[str, NDArray[Any]]) -> str:
@@ -59,33 +87,38 @@ def read(path: Path) -> tuple[Header, dict[str, NDArray[Any]], str]:
     try:
         if path.is_dir():
             raise TraceError(f"{path} is a folder, not a trace file")
-        if path.stat().st_size == 0:
-            raise TraceError(f"{path} is empty")
-        file = pq.ParquetFile(path)
-    except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise TraceError(f"{path} is not a trace: it is truncated, or no Parquet file at all") from error
+        raw = path.read_bytes()
     except OSError as error:
-        if error.errno is None:  # Arrow's own way of saying that it makes no sense
-            raise TraceError(f"{path} is not a trace: its structure is damaged") from error
         raise TraceError(f"Cannot read {path}: {error.strerror}") from error
-    with file:
-        try:
-            header, stated = _header(file.schema_arrow.metadata, path)
-            missing = [name for name in COLUMNS if name not in file.schema_arrow.names]
-            if len(set(file.schema_arrow.names)) < len(file.schema_arrow.names):
-                raise TraceError(f"{path} has two columns of the same name")
-            if missing:
-                raise TraceError(f"{path} has a trace's header but lacks the columns {', '.join(missing)}")
-            table = file.read(columns=list(COLUMNS))
-            return header, {name: _column(table[name], name, path) for name in COLUMNS}, stated
-        except (pa.ArrowException, UnicodeDecodeError, OSError, MemoryError, OverflowError) as error:
-            raise TraceError(f"{path} is damaged: its data cannot be read") from error
+    if not raw:
+        raise TraceError(f"{path} is empty")
+    if len(raw) < 12 or not raw.startswith(_MAGIC) or not raw.endswith(_MAGIC):
+        raise TraceError(f"{path} is not a trace: it is truncated, or no Parquet file at all")
+    _check_seal(raw, path)
+    try:
+        metadata = pl.read_parquet_metadata(io.BytesIO(raw))
+        names = list(pl.read_parquet_schema(io.BytesIO(raw)))
+    except pl.exceptions.DuplicateError as error:
+        raise TraceError(f"{path} has two columns of the same name") from error
+    except _UNREADABLE as error:
+        raise TraceError(f"{path} is not a trace: its structure is damaged") from error
+    header, stated = _header(metadata, path)
+    missing = [name for name in COLUMNS if name not in names]
+    if missing:
+        raise TraceError(f"{path} has a trace's header but lacks the columns {', '.join(missing)}")
+    try:
+        frame = pl.read_parquet(raw, columns=list(COLUMNS))
+        return header, {name: _column(frame[name], name, path) for name in COLUMNS}, stated
+    except TraceError:
+        raise
+    except _UNREADABLE as error:
+        raise TraceError(f"{path} is damaged: its data cannot be read") from error
 
 
-def _header(metadata: Mapping[bytes, bytes] | None, path: Path) -> tuple[Header, str]:
-    raw = (metadata or {}).get(_KEY)
+def _header(metadata: Mapping[str, str], path: Path) -> tuple[Header, str]:
+    raw = metadata.get(_KEY)
     if raw is None:
-        raise TraceError(f"{path} is a Parquet file but no trace: it has no {_KEY.decode()} header")
+        raise TraceError(f"{path} is a Parquet file but no trace: it has no {_KEY} header")
     try:
         values: dict[str, Any] = json.loads(raw if len(raw) <= _LARGEST_HEADER else "null")
         schema = values.pop("schema")
@@ -119,21 +152,20 @@ def _header(metadata: Mapping[bytes, bytes] | None, path: Path) -> tuple[Header,
     return header, stated
 
 
-def _column(column: pa.ChunkedArray, name: str, path: Path) -> NDArray[Any]:
-    kind = COLUMNS[name]
+def _column(column: pl.Series, name: str, path: Path) -> NDArray[Any]:
     if name == "status":
-        words = column.cast(pa.string()).to_numpy(zero_copy_only=False)
-        codes: dict[str | None, int] = {None: -1, **{word: i for i, word in enumerate(STATUSES)}}
-        unknown = next((word for word in words if word not in codes), None)
-        if unknown is not None:
-            raise TraceError(f"{path} has an unknown status {str(unknown)[:40]!r}")
-        return np.array([codes[word] for word in words], dtype=kind)
-    wanted = pa.from_numpy_dtype(np.dtype(kind))
-    if column.type != wanted:
-        raise TraceError(f"{path} has a column {name} of type {column.type} instead of {wanted}")
-    if column.null_count:
+        words = column.cast(pl.String)  # files of version 0.1 have categories here
+        unknown = words.filter(~words.is_in(STATUSES))
+        if len(unknown):
+            raise TraceError(f"{path} has an unknown status {unknown[0][:40]!r}")
+        codes: dict[str | None, int] = {None: NULLS[name], **{word: code for code, word in enumerate(STATUSES)}}
+        return words.replace_strict(codes, return_dtype=pl.Int8).to_numpy()
+    wanted = np.dtype(COLUMNS[name]).name
+    found = str(column.dtype).lower()
+    if found != wanted:
+        raise TraceError(f"{path} has a column {name} of type {found} instead of {wanted}")
+    if column.null_count():
         if name not in NULLS and name not in ("start", "end"):
-            raise TraceError(f"{path} has an empty {name} in {column.null_count} rows")
+            raise TraceError(f"{path} has an empty {name} in {column.null_count()} rows")
         column = column.fill_null(np.nan if name in ("start", "end") else NULLS[name])
-    values: NDArray[Any] = column.to_numpy()
-    return values
+    return column.to_numpy()

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..._util.extras import needs
+
 __all__ = ["Cluster", "ending", "import_ray"]
 
 _LOOPBACK = "127.0.0.1"
@@ -38,10 +40,8 @@ _GONE = {  # what may happen to any process, whatever code it runs
 
 def import_ray() -> Any:
     """Import Ray, or say how to get it."""
-    try:
+    with needs("ray", "ray", "The Ray engine"):
         import ray
-    except ImportError as error:
-        raise ImportError("The Ray engine needs Ray: pip install 'latecomer[ray]'") from error
     return ray
 
 

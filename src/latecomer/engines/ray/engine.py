@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from ..._util.checks import AT_LEAST_ZERO, POSITIVE, checked_flag
+from ..._util.extras import needs
 from ..base import Died, Engine, Event, Job, Ready, Slot, WorkerSpec
 from ..memory import Block
 from .cluster import Cluster, ending
@@ -329,7 +330,8 @@ class _Poller:
     """Waits for the network, for Ray's threads and for the ends of processes at once."""
 
     def __init__(self, plane: Any, wake: int) -> None:
-        import zmq
+        with needs("ray", "pyzmq", "The Ray engine"):
+            import zmq
 
         self._poller: Any = zmq.Poller()
         self._in = zmq.POLLIN

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ..._util.extras import needs
 from ..base import Done, Event, Job, Ready, Slot, WorkerSpec
 from ..codec import (
     BEAT,
@@ -26,11 +27,9 @@ from ..codec import (
 )  # fmt: skip
 from .credentials import SharedBlockRef, WorkerCredentials
 
-try:
+with needs("ray", "pyzmq", "Sending tensors over the network"):
     import zmq
     from zmq.auth.thread import ThreadAuthenticator
-except ImportError as error:  # pragma: no cover
-    raise ImportError("Sending tensors over the network needs pyzmq: pip install 'latecomer[ray]'") from error
 
 __all__ = ["Hub"]
 

@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from ..._util.extras import needs
 from ..base import Ready, WorkerSpec
 from ..codec import (
     ENVELOPE,
@@ -29,11 +30,9 @@ from ..memory import own_slot
 from ..worker import Worker
 from .credentials import WorkerCredentials, attach_slots
 
-try:
+with needs("ray", "pyzmq", "Sending tensors over the network"):
     import zmq
     from zmq.utils.monitor import recv_monitor_message
-except ImportError as error:  # pragma: no cover
-    raise ImportError("Sending tensors over the network needs pyzmq: pip install 'latecomer[ray]'") from error
 
 __all__ = ["LinkError", "LostError", "serve"]
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-from matplotlib.figure import Figure
 
-from ...report.style import FAST, INK, SLOW, STYLES, blank
+from ...report.style import FAST, INK, SLOW, STYLES, Figure, blank
 
 __all__ = ["delay_by_class", "influence_by_class", "labels_by_class"]
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
-from matplotlib.figure import Figure
 
-from ...report.style import FAST, INK, SLOW, STYLES, blank
+from ...report.style import FAST, INK, SLOW, STYLES, Figure, blank
 from ..claims import shares_near_best
 
 __all__ = ["bands", "over_rates"]

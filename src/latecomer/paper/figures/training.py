@@ -6,10 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from ...report.style import FAST, GREY, INK, SLOW, STYLES, blank, tidy
+from ...report.style import FAST, GREY, INK, SLOW, STYLES, Axes, Figure, blank, tidy
 from ..claims import differences, paired
 
 __all__ = ["over_updates", "paired_differences", "panels", "slow_against_fast"]
