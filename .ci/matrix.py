@@ -17,7 +17,7 @@ import time
 import tomllib
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".venv-matrix"
@@ -56,12 +56,21 @@ def package(pin: str) -> str:
     return re.sub(r"[-_.]+", "-", pin.split("==")[0]).lower()
 
 
-def project() -> dict[str, str]:
+def pyproject() -> dict[str, Any]:
+    """Return the project table of pyproject.toml."""
+    return dict(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"])
+
+
+def dependencies() -> list[str]:
+    """Return what the library needs."""
+    return list(pyproject()["dependencies"])
+
+
+def oldest_supported() -> dict[str, str]:
     """Return the oldest supported Python and torch, as pyproject.toml has them."""
-    table = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    torch = next(line for line in table["dependencies"] if re.match(r"torch\b", line))
+    torch = next(line for line in dependencies() if re.match(r"torch\b", line))
     lowest = re.search(r">=\s*([\d.]+)", torch)
-    python = re.search(r">=\s*([\d.]+)", table["requires-python"])
+    python = re.search(r">=\s*([\d.]+)", pyproject()["requires-python"])
     if lowest is None or python is None:
         sys.exit("pyproject.toml has no lower bound for torch or Python")
     return {"torch": lowest[1], "python": python[1]}
@@ -132,15 +141,15 @@ def run(python: str, name: str, torch: str) -> Row | None:
     """Install and test one pair of versions."""
     venv = FOLDER / f"python{name}-torch{torch}"
     stamp = venv / "lib" / ".installed"
-    project_files = "".join((ROOT / each).read_text() for each in ("pyproject.toml", "constraints.txt"))
+    key = "\n".join([*dependencies(), (ROOT / "constraints.txt").read_text()])
     print(f"Python {name}, torch {torch}: {venv.relative_to(ROOT)}", flush=True)
-    if not stamp.exists() or stamp.read_text() != project_files:
+    if not stamp.exists() or stamp.read_text() != key:
         trouble = install(python, torch, venv)
         if trouble:
             print(f"  cannot be had here: {trouble}", flush=True)
             shutil.rmtree(venv, ignore_errors=True)
             return None
-        stamp.write_text(project_files)
+        stamp.write_text(key)
     inside = str(venv / "bin" / "python")
     asked = "import torch; print(torch.__version__)"
     build = subprocess.run([inside, "-c", asked], capture_output=True, text=True)
@@ -165,7 +174,7 @@ def run(python: str, name: str, torch: str) -> Row | None:
 
 def main() -> int:
     """Test every pair and print a table."""
-    oldest = project()
+    oldest = oldest_supported()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", action="append", help="an interpreter; the oldest and the newest found by default")
     parser.add_argument("--torch", action="append", help="a release, 'oldest' or 'newest'; both by default")
