@@ -26,8 +26,8 @@ def _fused_cpu_is_right(dtype: torch.dtype) -> bool:
     """Whether this torch's fused SGD computes 16-bit parameters right on the CPU; found out on a small example.
 
     The kernel of some releases leaves whole vectors of them untouched and fills their buffers with garbage (pytorch
-    issue 191763; torch 2.13 is one). Those take the foreach path. The result is checked, not the version: builds and
-    backports differ.
+    issue 191763; torch 2.12 and 2.13, not 2.15). Those take the foreach path. The result is checked, not the version:
+    builds and backports differ.
     """
     size = 83  # longer than two vectors of any processor, and not a multiple of one
     start = torch.linspace(-1.0, 1.0, size).to(dtype)
