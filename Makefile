@@ -12,16 +12,18 @@ KEY := $(shell cat pyproject.toml constraints.txt | cksum | tr -d ' ')
 INSTALLED := $(VENV)/lib/.installed-$(KEY)
 DOCS := $(VENV)/lib/.docs-$(KEY)
 
-.PHONY: help test demo lint types imports pytest bench docs reproduce format clean
+.PHONY: help test quick matrix demo lint types imports pytest pytest-quick bench docs reproduce format clean
 
 help:
 	@echo "make demo    train with every method under data-dependent delays; table and figure"
 	@echo "make test    lint, types, import rules and all tests"
+	@echo "make quick   lint, types, import rules and the fastest useful tests: under 90 s on two cores"
+	@echo "make matrix  tests of optimizers, server and simulator on the oldest and newest torch and Python; large downloads"
 	@echo "make bench   the optimizers against torch's own and against memory traffic"
 	@echo "make docs    the documentation as a site"
 	@echo "make reproduce  the paper's experiments in size standard: hours, can be killed and resumed"
 	@echo "make format  rewrite the code in house style"
-	@echo "make clean   remove .venv and everything built"
+	@echo "make clean   remove .venv, .venv-matrix and everything built"
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@if [ -e $@ ]; then touch $@; else \
@@ -41,6 +43,12 @@ $(DOCS): $(INSTALLED)
 test: $(INSTALLED)  # types are checked while the first tests run
 	@$(MAKE) --no-print-directory -j 2 lint types imports pytest
 
+quick: $(INSTALLED)
+	@$(MAKE) --no-print-directory -j 2 lint types imports pytest-quick
+
+matrix:  # needs no .venv: each pair of versions has one of its own in .venv-matrix
+	$(PYTHON) .ci/matrix.py
+
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -53,6 +61,14 @@ imports: $(INSTALLED)
 
 pytest: $(INSTALLED)
 	$(BIN)/pytest -n 3 --dist loadgroup  # some wait for processes they have started; what starts Ray stays in one
+
+# The pieces everything else is made of, against their references: about 70 s of CPU. What trains networks, starts
+# processes or runs the pages' examples is left to make test.
+QUICK := tests/optim/test_twins.py tests/optim/test_kernels.py tests/optim/test_corners.py tests/test_server.py \
+  tests/trace tests/delays tests/simulation/test_replayer.py tests/engines/test_codec.py tests/test_house.py
+
+pytest-quick: $(INSTALLED)
+	$(BIN)/pytest -q -n 2 $(QUICK) --deselect tests/test_house.py::test_the_examples_on_the_pages_run
 
 demo: $(INSTALLED)
 	$(BIN)/latecomer demo
@@ -72,4 +88,4 @@ format: $(INSTALLED)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) site demo dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-matrix site demo dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import inspect
 import os
 import pkgutil
 import re
+import runpy
 import subprocess
 import tomllib
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
@@ -94,6 +97,25 @@ def test_links_between_pages_lead_somewhere() -> None:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def sentences(text: str) -> list[str]:
+    """Return the sentences of a page, without code, tables, comments and headings."""
+    text = re.sub(r"^( *)```.*?^ *```", "\n\n", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"<!--.*?-->", "\n\n", text, flags=re.DOTALL)
+    text = re.sub(r"^ *(?:\||#).*$", "\n\n", text, flags=re.MULTILINE)
+    text = re.sub(r"^ *(?:[-*>]|\d+\.) +", "\n\n", text, flags=re.MULTILINE)
+    paragraphs = (" ".join(each.split()) for each in re.split(r"\n\s*\n", text))
+    return [each for paragraph in paragraphs for each in re.split(r"(?<=[.!?:;])\s+", paragraph) if each]
+
+
+def test_no_sentence_occurs_twice_on_a_page() -> None:
+    assert sentences("A. One\ntwo.\n\n- One two.\n| One two. |\n```\nOne two.\n```\n") == ["A.", "One two.", "One two."]
+    found = {}
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]:
+        counted = Counter(each for each in sentences(page.read_text()) if len(each) > 40 and each[-1] in ".!?:;")
+        found |= {f"{page.name}: {each}": count for each, count in counted.items() if count > 1}
+    assert found == {}
+
+
 QUOTED = {
     ("README.md", "docs/research/pareto-standard.md", "In short"),
     *(("research.md", "research/pareto-standard.md", part) for part in ("Stability", "Lead", "Fairness")),
@@ -144,11 +166,76 @@ def test_the_paper_map_leads_to_code_and_tests_that_exist() -> None:
         assert re.search(rf"^def {name}\(", sources[file], flags=re.MULTILINE), f"{file}::{name}"
 
 
+def defined(path: Path) -> set[str]:
+    """Return the functions, classes and methods that a file defines: ``fit``, ``Server``, ``Server.issue``."""
+    names = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            names |= {f"{node.name}.{each.name}" for each in node.body if isinstance(each, ast.FunctionDef)}
+    return names
+
+
+NOT_CODE = {"t", "k", "x_t", "x_1", "latecomer"}
+"""What stands in code font on the architecture page and is neither a file nor a symbol."""
+
+
+def test_the_architecture_page_names_files_and_symbols_that_exist() -> None:
+    text, source = (ROOT / "docs" / "architecture.md").read_text(), ROOT / "src" / "latecomer"
+    everywhere = set().union(*map(defined, source.rglob("*.py")))
+    shape = (
+        r"!\[[^]]*\]\([^)]*\)|`(make \w+|[\w.-]+=)`|`arrival-[\w.-]+`"  # pictures, targets and arguments, file names
+    )
+    spans = re.findall(r"`([^`\n]+)`", re.sub(shape, "", text))
+    assert len(spans) > 100
+    for span in set(spans) - NOT_CODE - {"evaluate_every"}:
+        if re.search(r"/|\.(?:py|toml)$", span):
+            assert (source / span).exists() or (ROOT / span).exists(), f"the architecture page names {span}"
+        else:
+            assert span in everywhere, f"the architecture page names {span}"
+    pairs = re.findall(r"`([\w.]+)`\s+\(`([\w/]+\.py)`\)", text)
+    assert len(pairs) > 40
+    for symbol, file in pairs:
+        assert symbol in defined(source / file), f"the architecture page looks for {symbol} in {file}"
+
+
+def test_the_diagrams_are_what_their_script_draws_of_code_that_exists() -> None:
+    folder = ROOT / "docs" / "architecture"
+    module = runpy.run_path(str(folder / "diagrams.py"))
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    for name, (title, bands) in module["DIAGRAMS"].items():
+        assert (folder / f"{name}.svg").read_text() == module["draw"](title, bands), "run diagrams.py"
+        steps = [step for band in bands for step in band.steps]
+        for number, step in enumerate(steps, 1):
+            assert step.call in defined(ROOT / "src" / "latecomer" / step.file), f"{name}.svg names {step.call}"
+            assert any(line.startswith(f"{number}. ") and step.call in line for line in page.splitlines()), step.call
+
+
 def test_make_targets_named_on_the_pages_exist() -> None:
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
-    for page in PAGES:
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
         for target in re.findall(r"`make (\w+)`", page.read_text()):
             assert target in targets, f"{page.name} names make {target}"
+
+
+def test_the_versions_of_ci_are_those_of_the_classifiers() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    stated = re.findall(r"Python :: (3\.\d+)$", "\n".join(project["classifiers"]), flags=re.MULTILINE)
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    pythons = re.search(r"python: \[(.*)\]", workflow)
+    assert pythons is not None
+    assert re.findall(r"3\.\d+", pythons[1]) == stated
+    assert project["requires-python"] == f">={stated[0]}"
+    assert ".ci/run" in workflow
+    assert ".ci/matrix.py" in workflow
+
+
+def test_the_matrix_tests_files_that_exist() -> None:
+    matrix = runpy.run_path(str(ROOT / ".ci" / "matrix.py"))
+    assert all((ROOT / path).exists() for path in matrix["TESTS"])
+    assert matrix["oldest_supported"]() == {"torch": "2.12", "python": "3.11"}
+    assert matrix["version"]("2.13.0+cpu") == (2, 13, 0)
 
 
 def test_ci_is_make_test(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
@@ -16,9 +17,24 @@ from torch.utils._foreach_utils import _get_fused_kernels_supported_devices
 __all__ = ["accumulate_and_descend", "combine", "descend", "is_finite", "shrink"]
 
 _FUSED_DEVICES = frozenset(_get_fused_kernels_supported_devices())
-# On the CPU torch's fused SGD leaves whole vectors of 16-bit parameters untouched and fills their buffers with
-# garbage (pytorch issue 191763, torch 2.13), so those take the foreach path.
 _FUSED_CPU_DTYPES = frozenset({torch.float32, torch.float64})
+_PROBED_CPU_DTYPES = frozenset({torch.bfloat16, torch.float16})
+
+
+@functools.cache
+def _fused_cpu_is_right(dtype: torch.dtype) -> bool:
+    """Whether this torch's fused SGD computes 16-bit parameters right on the CPU; found out on a small example.
+
+    The kernel of some releases leaves whole vectors of them untouched and fills their buffers with garbage (pytorch
+    issue 191763; torch 2.12 and 2.13, not 2.15). Those take the foreach path. The result is checked, not the version:
+    builds and backports differ.
+    """
+    size = 83  # longer than two vectors of any processor, and not a multiple of one
+    start = torch.linspace(-1.0, 1.0, size).to(dtype)
+    fused, loose = ([start.clone(), start.flip(0), start * 0.5] for _ in range(2))
+    for step, (x, g, m) in ((_fused, fused), (_loose, loose)):
+        step([x], [g], [m], 0.5, 0.25, 0.5)
+    return all(torch.allclose(a, b, rtol=0.02, atol=0.02) for a, b in zip(fused, loose, strict=True))
 
 
 def _fusable(x: Tensor, g: Tensor, m: Tensor) -> bool:
@@ -31,7 +47,7 @@ def _fusable(x: Tensor, g: Tensor, m: Tensor) -> bool:
     if dtype is not g.dtype or dtype is not m.dtype:
         return False
     if x.is_cpu:
-        if dtype not in _FUSED_CPU_DTYPES:
+        if dtype not in _FUSED_CPU_DTYPES and not (dtype in _PROBED_CPU_DTYPES and _fused_cpu_is_right(dtype)):
             return False
     elif x.device.type not in _FUSED_DEVICES or not dtype.is_floating_point:
         return False
