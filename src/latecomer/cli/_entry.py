@@ -52,11 +52,18 @@ def _parse(command: Any, prog: str, description: str, argv: Sequence[str]) -> An
     for word in (word.partition("=")[0].replace("_", "-") for word in argv if word.startswith("--") and word != "--"):
         if options and word not in options:
             raise ValueError(f"there is no option {word!r}: {did_you_mean(word, options)}".rstrip(": ") + f" {see}")
-    lines = [line.strip("│╭╮╰╯ \n") for line in complaint.getvalue().splitlines()[1:]]
-    told = " ".join(line for line in itertools.takewhile(lambda line: not line.startswith("──"), lines) if line)
+    told = _first_section(complaint.getvalue())
     for theirs, ours in _WORDINGS.items():
         told = re.sub(theirs, ours, told)
     raise ValueError(f"{told.rstrip('.')} {see}")
+
+
+def _first_section(box: str) -> str:
+    """Return what stands in a box of tyro's between its title and the first rule, drawn in Unicode or in ASCII."""
+    lines = [line.strip("│╭╮╰╯ ") for line in box.splitlines()[1:]]
+    while lines and set(lines[0]) <= set("─-"):
+        lines.pop(0)
+    return " ".join(line for line in itertools.takewhile(lambda line: not line or set(line) - set("─-"), lines) if line)
 
 
 def _options(command: Any) -> list[str]:

@@ -20,7 +20,7 @@ class Completion:
     Example: latecomer completion bash > ~/.local/share/bash-completion/completions/latecomer
     """
 
-    shell: tyro.conf.Positional[Literal["bash", "zsh", "fish", "tcsh"]]
+    shell: tyro.conf.Positional[Literal["bash", "zsh", "fish"]]
     """Which shell."""
 
     def run(self, console: Console) -> None:
