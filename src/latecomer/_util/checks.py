@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from numbers import Real
 from typing import Any, NamedTuple
-
-from torch import Tensor
 
 __all__ = ["AT_LEAST_ZERO", "POSITIVE", "UNIT", "Range", "checked_flag", "whole_number"]
 
@@ -37,13 +36,8 @@ class Range(NamedTuple):
             TypeError: Invalid lr value: 'fast' (expected a number, got str)
         """
         if type(value) is not float:
-            if isinstance(value, Tensor):
-                if value.numel() != 1:
-                    raise ValueError(
-                        f"Invalid {name} value: a tensor of shape {tuple(value.shape)} (expected one number)"
-                    )
-            elif isinstance(value, bool) or not isinstance(value, Real):
-                raise TypeError(f"Invalid {name} value: {value!r} (expected a number, got {type(value).__name__})")
+            if isinstance(value, bool) or not isinstance(value, Real):
+                _check_one_element(name, value)
             value = float(value)
         number: float = value
         # Infinity is never a usable hyper-parameter, and NaN fails every comparison.
@@ -62,6 +56,15 @@ class Range(NamedTuple):
         """
         text = f"{self.low:g} {'<' if self.low_open else '<='} {name}"
         return f"{text} < inf" if self.high == math.inf else f"{text} <= {self.high:g}"
+
+
+def _check_one_element(name: str, value: Any) -> None:
+    """Refuse what is neither a number nor a tensor of one element."""
+    torch = sys.modules.get("torch")  # who has a tensor has imported it; the command line must start without
+    if torch is None or not isinstance(value, torch.Tensor):
+        raise TypeError(f"Invalid {name} value: {value!r} (expected a number, got {type(value).__name__})")
+    if value.numel() != 1:
+        raise ValueError(f"Invalid {name} value: a tensor of shape {tuple(value.shape)} (expected one number)")
 
 
 AT_LEAST_ZERO = Range(0)

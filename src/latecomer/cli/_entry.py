@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import itertools
+import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr
-from typing import Any
+from typing import Any, get_type_hints
 
 import tyro
-from rich.console import Console
 
 from .._util.files import UnwritableError
+from .._util.suggest import did_you_mean
 
 __all__ = ["run"]
+
+_INT, _FLOAT = r"invalid literal for int\(\) with base 10", "could not convert string to float"
+_CHOICE = r"(.*) for argument '(.*)'\. Expected one of \((.*?),?\)"
+_WORDINGS = {
+    r"Unrecognized options: (.*)": r"unexpected argument: \1",
+    r"Missing from .+?: (\S+) (.*?)\.? \(required\)": r"\1 is missing: \2",
+    rf"Error parsing (\S+): {_INT}: (.*)": r"Invalid \1 value: \2 (expected a whole number)",
+    rf"Error parsing (\S+): {_FLOAT}: (.*)": r"Invalid \1 value: \2 (expected a number)",
+    rf"[Ii]nvalid choice {_CHOICE}": r"Invalid \2 value: \1 (expected one of \3)",
+}
+"""What tyro says, and how the rest of the library says it."""
 
 
 def _parse(command: Any, prog: str, description: str, argv: Sequence[str]) -> Any:
@@ -26,44 +40,80 @@ def _parse(command: Any, prog: str, description: str, argv: Sequence[str]) -> An
                 command,
                 prog=prog,
                 description=description,
-                args=argv or ["--help"],
+                args=argv if argv or isinstance(command, type) else ["--help"],
                 config=(tyro.conf.OmitSubcommandPrefixes,),
             )
     except SystemExit as stop:
         if stop.code != 2:
             raise
-        lines = [line.strip("│╭╮╰╯ \n") for line in complaint.getvalue().splitlines()[1:]]
-        rule = next((i for i, line in enumerate(lines) if line.startswith("──")), len(lines))
-        told = " ".join(line for line in lines[:rule] if line)
-        shown = " ".join([prog, *itertools.takewhile(str.isalpha, argv[:2])])
-        words = f"{told.rstrip('.')} (see {shown} --help)"
-        raise ValueError(words[:1].lower() + words[1:]) from None
+    subcommand = [] if isinstance(command, type) else itertools.takewhile(str.isalpha, argv[:1])
+    see = f"(see {' '.join([prog, *subcommand])} --help)"
+    options = _options(command)
+    for word in (word.partition("=")[0].replace("_", "-") for word in argv if word.startswith("--") and word != "--"):
+        if options and word not in options:
+            raise ValueError(f"there is no option {word!r}: {did_you_mean(word, options)}".rstrip(": ") + f" {see}")
+    told = _first_section(complaint.getvalue())
+    for theirs, ours in _WORDINGS.items():
+        told = re.sub(theirs, ours, told)
+    raise ValueError(f"{told.rstrip('.')} {see}")
 
 
-def run(command: Any, prog: str, description: str, argv: Sequence[str] | None = None) -> int:
+def _first_section(box: str) -> str:
+    """Return what stands in a box of tyro's between its title and the first rule, drawn in Unicode or in ASCII."""
+    lines = [line.strip("│╭╮╰╯ ") for line in box.splitlines()[1:]]
+    while lines and set(lines[0]) <= set("─-"):
+        lines.pop(0)
+    return " ".join(line for line in itertools.takewhile(lambda line: not line or set(line) - set("─-"), lines) if line)
+
+
+def _options(command: Any) -> list[str]:
+    """Return the names of a command's options; none where it is a choice of several commands."""
+    if not dataclasses.is_dataclass(command):
+        return []
+    names = ["--help"]
+    hints = get_type_hints(command, include_extras=False)
+    for each in dataclasses.fields(command):
+        name = each.name.replace("_", "-")
+        names += [f"--{name}", f"--no-{name}"] if hints[each.name] is bool else [f"--{name}"]
+    return names
+
+
+def run(
+    command: Any, prog: str, description: str, argv: Sequence[str] | None = None, speaker: str | None = None
+) -> int:
     """Run a command and return its exit code: 0, 2 with one sentence on bad input, or 130 after Ctrl-C.
 
     Args:
-        command: A dataclass with a method ``run(console)``, or a union of such, for tyro.
+        command: A dataclass with a method ``run(console)``, or a union of such, for tyro. If it has a field ``json``
+            that is true, its console is stderr and its table is JSON.
         prog: What the user typed.
         description: What ``--help`` begins with.
         argv: The arguments; those of the process by default.
+        speaker: What error messages begin with; ``prog`` by default.
     """
+    from ._output import opened
+
     argv = sys.argv[1:] if argv is None else list(argv)
+    name = speaker or prog
     try:
-        _parse(command, prog, description, argv).run(Console())
+        parsed = _parse(command, prog, description, argv)
+        with opened(getattr(parsed, "json", False)) as console:
+            parsed.run(console)
+    except BrokenPipeError:  # who reads our output has enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141
     except OSError as error:
         verb = "write" if isinstance(error, UnwritableError) else "open"
         what = f"cannot {verb} {error.filename}: " if error.filename else ""
-        print(f"{prog}: {what}{error.strerror or error}", file=sys.stderr)
+        print(f"{name}: {what}{error.strerror or error}", file=sys.stderr)
         return 2
     except MemoryError as error:
-        print(f"{prog}: this needs more memory than there is{f': {error}' if str(error) else ''}", file=sys.stderr)
+        print(f"{name}: this needs more memory than there is{f': {error}' if str(error) else ''}", file=sys.stderr)
         return 2
     except (ValueError, TypeError, ImportError) as error:  # an extra that is not installed is named in the sentence
-        print(f"{prog}: {error}", file=sys.stderr)
+        print(f"{name}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"{prog}: interrupted", file=sys.stderr)
+        print(f"{name}: interrupted", file=sys.stderr)
         return 130
     return 0

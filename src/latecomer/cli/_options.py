@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
-__all__ = ["pairs"]
+import tyro
+
+__all__ = ["LR", "Pairs", "hyper_parameters", "pairs"]
+
+Pairs = tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]]
+"""The type of an option that takes several name=value, and may be given more than once."""
+LR: Mapping[str, Any] = MappingProxyType({"lr": 0.02})
+"""What a method gets that has no default of its own, unless --set says otherwise."""
 
 
-def pairs(words: tuple[str, ...]) -> dict[str, Any]:
-    """Read name=value; a value is a number, True, False or a word."""
+def pairs(given: Iterable[Iterable[str]]) -> dict[str, Any]:
+    """Read name=value; a value is a number, True, False or a word, and the last of two for one name counts.
+
+    Examples:
+        >>> pairs((("lr=0.1", "beta=0.5"), ("output=uniform",)))
+        {'lr': 0.1, 'beta': 0.5, 'output': 'uniform'}
+    """
     found: dict[str, Any] = {}
-    for word in words:
+    for word in (word for words in given for word in words):
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise ValueError(f"Invalid setting {word!r} (expected name=value)")
@@ -20,3 +34,19 @@ def pairs(words: tuple[str, ...]) -> dict[str, Any]:
         except (ValueError, SyntaxError):
             found[name] = float(value) if value.lower() in ("nan", "inf", "-inf") else value
     return found
+
+
+def hyper_parameters(method: str, given: Iterable[Iterable[str]]) -> dict[str, Any]:
+    """Return what --set says, and the command's defaults for what it leaves out and the method has no default for.
+
+    Examples:
+        >>> hyper_parameters("momentum", [["beta=0.5"]])
+        {'lr': 0.02, 'beta': 0.5}
+        >>> hyper_parameters("catch-up-adamw", [["beta=0.5"]])
+        {'beta': 0.5}
+    """
+    from ..optim import known_method
+
+    arguments = known_method(method).arguments
+    defaults = {name: value for name, value in LR.items() if arguments[name].default is arguments[name].empty}
+    return {**defaults, **pairs(given)}

@@ -20,7 +20,9 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-__all__ = ["counting", "downloading", "watched"]
+from ._output import say
+
+__all__ = ["counting", "downloading", "watched", "working"]
 
 T = TypeVar("T")
 
@@ -57,17 +59,46 @@ def _logged(items: Iterable[tuple[str, T]], total: int, console: Console, title:
             gone = time.monotonic() - start
             left = timedelta(seconds=round(gone * (total - count) / count))
             words = f"{title}: {count:,} of {total:,} runs after {timedelta(seconds=round(gone))}, about {left} left"
-            console.print(words, soft_wrap=True, highlight=False, markup=False)
+            say(console, words)
         yield item
 
 
 @contextmanager
-def counting(title: str, total: int, console: Console) -> Iterator[Callable[[int], None]]:
-    """Show how many there are of all there will be; yields what to tell the number to. Silent in a log."""
+def counting(title: str, console: Console) -> Iterator[Callable[[int, int], None]]:
+    """Show how many there are of all there will be; yields what to tell both numbers to."""
+    if not console.is_terminal:
+        yield _log_of_counts(title, console)
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda done: bar.update(task, completed=done)
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _log_of_counts(title: str, console: Console) -> Callable[[int, int], None]:
+    """Tell a log: a line when two seconds and a twentieth of the work have passed since the last one."""
+    start = shown = time.monotonic()
+    counted = 0
+
+    def told(done: int, total: int) -> None:
+        nonlocal shown, counted
+        now = time.monotonic()
+        if now - shown >= 2.0 and 20 * (done - counted) >= total:
+            shown, counted = now, done
+            say(console, f"{title}: {done:,} of {total:,} after {timedelta(seconds=round(now - start))}")
+
+    return told
+
+
+@contextmanager
+def working(title: str, console: Console) -> Iterator[None]:
+    """Say what is going on where it cannot be counted: a spinner, or one line in a log."""
+    if console.is_terminal:
+        with console.status(f"{title} ..."):
+            yield
+    else:
+        say(console, f"{title} ...")
+        yield
 
 
 @contextmanager

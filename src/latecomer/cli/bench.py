@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-import tyro
-from rich.console import Console
-from rich.table import Table
+from typing import TYPE_CHECKING, Any
 
 from .._util.checks import AT_LEAST_ZERO
 from .._util.files import writable
+from ._output import Json, say, show
 
-__all__ = ["BenchCommand"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["CapacityCommand", "SoakCommand"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class SoakCommand:
     """Draws who is killed when."""
     out: Path | None = None
     """Folder for the table."""
+    json: Json = False
+    """Print the table as JSON on stdout, and everything else on stderr."""
 
     def run(self, console: Console) -> None:
         """Soak, print, write."""
@@ -43,9 +45,14 @@ class SoakCommand:
         from ..bench import soak
         from ._progress import counting
 
-        with counting("kills", self.kills, console) as told:
+        with counting("kills", console) as told:
             found = soak(
-                self.kills, every=self.every, workers=self.workers, method=self.method, seed=self.seed, told=told
+                self.kills,
+                every=self.every,
+                workers=self.workers,
+                method=self.method,
+                seed=self.seed,
+                told=lambda done: told(done, self.kills),
             )
         shown = {
             "workers killed": f"{found.kills:,}",
@@ -58,9 +65,10 @@ class SoakCommand:
             "seconds": f"{found.seconds:.1f}",
         }
         title = f"soak: {self.method}, {self.workers} workers, seed {self.seed}"
-        _show(console, title, ["what", "measured"], [list(pair) for pair in shown.items()])
+        data = asdict(found)
+        _show(console, title, ["what", "measured"], [list(pair) for pair in shown.items()], {"rows": [data]})
         command = f"latecomer bench soak --kills {self.kills} --every {self.every} --workers {self.workers}"
-        _write(console, self.out, "soak", title, ["what", "measured"], shown.items(), command, asdict(found))
+        _write(console, self.out, "soak", title, ["what", "measured"], shown.items(), command, data)
         if not found.good:
             raise ValueError("the soak failed: see the table")
 
@@ -86,8 +94,12 @@ class CapacityCommand:
     """Nanoseconds its encryption takes for a byte; measured if left out, 0 where memory is shared."""
     fixed_us: float = 200.0
     """Microseconds an update takes, whatever its size."""
+    seed: int = 0
+    """Draws how long gradients take where the queue of workers is simulated."""
     out: Path | None = None
     """Folder for the table."""
+    json: Json = False
+    """Print the table as JSON on stdout, and everything else on stderr."""
 
     def run(self, console: Console) -> None:
         """Measure, compute, print."""
@@ -98,9 +110,10 @@ class CapacityCommand:
         if self.out is not None:
             writable(self.out)
         from ..bench import Costs, capacity, measure_costs, simulated_rate
+        from ._progress import working
 
         if self.update_ns is None or self.wire_ns is None:
-            with console.status("measuring an update and the encryption ..."):
+            with working("measuring an update and the encryption", console):
                 costs = measure_costs(fixed=self.fixed_us * 1e-6)
         else:
             costs = Costs(0.0, 0.0, self.fixed_us * 1e-6)
@@ -118,25 +131,29 @@ class CapacityCommand:
             "mean delay there",
             "with twice as many",
         ]
-        cells = []
+        cells, rows = [], []
         for row in capacity(costs, self.sizes, self.gigabits, self.gradient, self.points):
             workers = max(1, round(row.workers))
             travel = row.workers / row.rate - self.gradient - 1 / row.rate
             ends = [
-                simulated_rate(many, self.gradient, 1 / row.rate, max(0.0, travel)) for many in (workers, 2 * workers)
+                simulated_rate(many, self.gradient, 1 / row.rate, max(0.0, travel), seed=self.seed)
+                for many in (workers, 2 * workers)
             ]
+            queue = {"mean_delay": ends[0][1], "rate_of_twice": ends[1][0], "mean_delay_of_twice": ends[1][1]}
+            rows.append({**asdict(row), "workers": workers, **queue})
             numbers = [f"{row.size:,}", "bf16" if row.bf16 else "fp32", f"{row.rate:,.1f}", row.limit, f"{workers:,}"]
             cells.append([*numbers, f"{ends[0][1]:,.1f}", f"{ends[1][0]:,.1f}/s, delay {ends[1][1]:,.1f}"])
         title = (
             f"one server: {self.gigabits:g} Gbit/s, {self.gradient:g} s a gradient, {1e9 * costs.update:.2f} ns a "
             f"parameter, {1e9 * costs.wire:.2f} ns a byte, {1e6 * costs.fixed:.0f} us an update"
         )
-        _show(console, title, heads, cells)
+        _show(console, title, heads, cells, {"rows": rows, "costs": asdict(costs)})
         command = f"latecomer bench capacity --gigabits {self.gigabits:g} --gradient {self.gradient:g}"
         command += f" --sizes {' '.join(map(str, self.sizes))} --points {self.points}"
         command += (
             f" --update-ns {1e9 * costs.update:.4g} --wire-ns {1e9 * costs.wire:.4g} --fixed-us {self.fixed_us:g}"
         )
+        command += f" --seed {self.seed}" if self.seed else ""
         _write(
             console,
             self.out,
@@ -149,24 +166,9 @@ class CapacityCommand:
         )
 
 
-@dataclass(frozen=True)
-class BenchCommand:
-    """Measure what real workers do.
+def _show(console: Console, title: str, heads: list[str], rows: Any, data: dict[str, Any]) -> None:
+    from rich.table import Table
 
-    Example: latecomer bench soak --kills 100
-    """
-
-    command: (
-        Annotated[SoakCommand, tyro.conf.subcommand("soak")]
-        | Annotated[CapacityCommand, tyro.conf.subcommand("capacity")]
-    )
-
-    def run(self, console: Console) -> None:
-        """Pass it on."""
-        self.command.run(console)
-
-
-def _show(console: Console, title: str, heads: list[str], rows: Any) -> None:
     table = Table(title=title)
     for head in heads:
         table.add_column(head, no_wrap=head in ("what", "parameters"))
@@ -174,7 +176,7 @@ def _show(console: Console, title: str, heads: list[str], rows: Any) -> None:
         table.add_row(*row)
     if not console.is_terminal:
         console.width = 140
-    console.print(table)
+    show(console, table, data)
 
 
 def _write(
@@ -185,4 +187,4 @@ def _write(
     from ..report.markdown import write_table
 
     write_table(out, name, title, heads, rows, command, data)
-    console.print(f"Table written to {out / name}.md, rows to {out / name}.json", soft_wrap=True)
+    say(console, f"Table written to {out / name}.md, rows to {out / name}.json")

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import tyro
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from ._progress import downloading
+from ._output import Json, say, show
 
-__all__ = ["DataCommand", "Get", "List", "look_in"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Get", "List", "look_in"]
 
 
 def look_in(data_dir: Path | None) -> None:
@@ -38,6 +38,7 @@ class Get:
     def run(self, console: Console) -> None:
         """Fetch, check, say where it is."""
         from .. import data
+        from ._progress import downloading
 
         before = data.where(self.name, self.data_dir)
         was_there = before.is_dir()
@@ -51,13 +52,12 @@ class Get:
 
             folder = data.get(self.name, self.data_dir, told)
         if was_there and fetched and folder == before:
-            words = (
-                f"What was in {folder} was broken and has been fetched again: runs made with it are not to be trusted"
+            say(
+                console,
+                f"What was in {folder} was broken and has been fetched again: runs made with it are not to be trusted",
             )
-            console.print(words, soft_wrap=True, highlight=False, markup=False)
         entry = next(entry for entry in data.listing(folder.parent) if entry.name == self.name)
-        words = f"{self.name} is in {folder}: {entry.size / 1e6:,.0f} MB, every byte checked"
-        console.print(words, soft_wrap=True, highlight=False, markup=False)
+        say(console, f"{self.name} is in {folder}: {entry.size / 1e6:,.0f} MB, every byte checked")
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,14 @@ class List:
 
     data_dir: Path | None = None
     """Folder to look in first; then $LATECOMER_DATA and the user's cache."""
+    json: Json = False
+    """Print the list as JSON on stdout, and everything else on stderr."""
 
     def run(self, console: Console) -> None:
         """Look and print; nothing is read but sizes and stamps."""
+        from rich.table import Table
+        from rich.text import Text
+
         from .. import data
 
         table = Table()
@@ -82,22 +87,7 @@ class List:
         entries = data.listing(self.data_dir)
         for entry in entries:
             table.add_row(entry.name, entry.state, f"{entry.size / 1e6:,.0f}", Text(str(entry.folder)))
-        console.print(table)
+        show(console, table, {"rows": [asdict(entry) for entry in entries]})
         for entry in entries:
             if entry.fault:
-                words = f"{entry.folder}: {entry.fault}"
-                console.print(words, soft_wrap=True, highlight=False, markup=False)
-
-
-@dataclass(frozen=True)
-class DataCommand:
-    """Fetch datasets, and say which are there.
-
-    Example: latecomer data get mnist
-    """
-
-    command: Annotated[Get, tyro.conf.subcommand("get")] | Annotated[List, tyro.conf.subcommand("list")]
-
-    def run(self, console: Console) -> None:
-        """Hand on."""
-        self.command.run(console)
+                say(console, f"{entry.folder}: {entry.fault}")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-
-from rich.console import Console
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 from .._util.files import writable
-from ._progress import watched
+from ._output import Json, say, show
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["Demo"]
 
@@ -31,12 +32,17 @@ class Demo:
     """Updates a run."""
     processes: int = 2
     """Runs at a time."""
+    json: Json = False
+    """Print the table as JSON on stdout, and everything else on stderr."""
 
     def run(self, console: Console) -> None:
         """Train, print, draw."""
+        from rich.table import Table
+
         from ..demo import runs as demo
         from ..demo.page import write_demo
         from ..demo.tables import rows
+        from ._progress import watched
 
         runs = demo.run_all(self.steps, self.seeds, self.seed, self.processes)
         writable(self.out)
@@ -49,16 +55,12 @@ class Demo:
         table.add_column("method", no_wrap=True)
         for name in ("F1", "slow F1", "fast F1", "influence\nof slow", "dropped", "diverged"):
             table.add_column(name, justify="right")
-        for row in rows(results):
-            numbers = [
-                f"{row.f1:.3f}",
-                f"{row.slow:.3f}",
-                f"{row.fast:.3f}",
-                f"{row.influence:.2f}",
-                f"{row.dropped:.0f}",
-            ]
+        found = rows(results)
+        for row in found:
+            scores = [f"{value:.3f}" for value in (row.f1, row.slow, row.fast)]
+            numbers = [*scores, f"{row.influence:.2f}", f"{row.dropped:.0f}"]
             table.add_row(row.method, *numbers, f"{row.diverged} of {row.runs}")
-        console.print(table)
         command = f"latecomer demo --seed {self.seed} --seeds {self.seeds} --steps {self.steps}"
         page = write_demo(results, trace, self.out, command)
-        console.print(f"Figures in {self.out}, page: {page}", soft_wrap=True)
+        show(console, table, {"rows": [asdict(row) for row in found], "page": page})
+        say(console, f"Figures in {self.out}, page: {page}")

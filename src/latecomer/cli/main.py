@@ -1,51 +1,76 @@
-"""The ``latecomer`` command: which commands there are, and what it says of itself."""
+"""The ``latecomer`` command: which commands there are, by use, and how one of them is found and run.
+
+Nothing here imports torch, and a command's module imports it only when the command runs: help is there at once.
+"""
 
 from __future__ import annotations
 
+import functools
+import operator
+import shutil
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, make_dataclass
+from importlib import import_module
 from inspect import cleandoc
-from typing import Annotated
-
-import tyro
+from typing import Annotated, Any
 
 from .. import __version__
-from ._entry import run
-from .bench import BenchCommand
-from .data import DataCommand
-from .demo import Demo
-from .reproduce import ReportCommand, ReproduceCommand
-from .sweep import ListRuns, One, SweepCommand
-from .theory import TheoryCommand
-from .trace import TraceCommand
-from .train import ReplayCommand, Train
+from .._util.suggest import did_you_mean
 
-__all__ = ["main"]
+__all__ = ["COMMANDS", "Group", "main", "whole_tree"]
+
+ABOUT = "Asynchronous training in which every late gradient gets the place it would have had in time."
 
 
-def _about(command: type) -> str:
-    """Return what a command's help says: its docstring without the examples for developers."""
-    return cleandoc(command.__doc__ or "").split("\n\nExamples:")[0]
+@dataclass(frozen=True)
+class Group:
+    """Commands under one name, such as ``trace make`` and ``trace show``.
+
+    Args:
+        about: What they are for.
+        commands: Where each of them is: a module of this package and a class in it.
+        default: The one that the group's name alone stands for.
+    """
+
+    about: str
+    commands: Mapping[str, str]
+    default: str = ""
 
 
-Command = (
-    Annotated[BenchCommand, tyro.conf.subcommand("bench", description=_about(BenchCommand))]
-    | Annotated[DataCommand, tyro.conf.subcommand("data", description=_about(DataCommand))]
-    | Annotated[Demo, tyro.conf.subcommand("demo", description=_about(Demo))]
-    | Annotated[ReplayCommand, tyro.conf.subcommand("replay", description=_about(ReplayCommand))]
-    | Annotated[ReportCommand, tyro.conf.subcommand("report", description=_about(ReportCommand))]
-    | Annotated[ReproduceCommand, tyro.conf.subcommand("reproduce", description=_about(ReproduceCommand))]
-    | Annotated[One, tyro.conf.subcommand("run", description=_about(One))]
-    | Annotated[ListRuns, tyro.conf.subcommand("runs", description=_about(ListRuns))]
-    | Annotated[SweepCommand, tyro.conf.subcommand("sweep", description=_about(SweepCommand))]
-    | Annotated[TheoryCommand, tyro.conf.subcommand("theory", description=_about(TheoryCommand))]
-    | Annotated[Train, tyro.conf.subcommand("train", description=_about(Train))]
-    | Annotated[TraceCommand, tyro.conf.subcommand("trace", description=_about(TraceCommand))]
-)
+COMMANDS: Mapping[str, Mapping[str, str | Group]] = {
+    "Train your own model": {"train": "train.Train", "replay": "train.ReplayCommand"},
+    "Compare methods": {
+        "demo": "demo.Demo",
+        "run": "sweep.One",
+        "sweep": "sweep.SweepCommand",
+        "runs": "sweep.ListRuns",
+        "reproduce": "reproduce.ReproduceCommand",
+        "report": "reproduce.ReportCommand",
+    },
+    "Data and schedules": {
+        "data": Group("Fetch datasets, and say which are there.", {"get": "data.Get", "list": "data.List"}),
+        "trace": Group("Make and inspect traces.", {"make": "trace.Make", "show": "trace.Show"}),
+    },
+    "Look up and measure": {
+        "methods": Group(
+            "List the methods, and show what one of them does.",
+            {"list": "methods.List", "show": "methods.Show"},
+            default="list",
+        ),
+        "theory": Group("Say what the theorems promise for a problem.", {"advise": "theory.Advise"}),
+        "bench": Group(
+            "Measure what real workers do.", {"soak": "bench.SoakCommand", "capacity": "bench.CapacityCommand"}
+        ),
+        "completion": "completion.Completion",
+    },
+}
+"""Every command by what it is for: where it is, or the group it stands for."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code: 0, or 2 with one sentence on bad input.
+    """Run a command and return its exit code: 0, or 2 with one sentence on bad input.
 
     Examples:
         >>> main(["--version"])
@@ -53,7 +78,99 @@ def main(argv: Sequence[str] | None = None) -> int:
         0
     """
     argv = sys.argv[1:] if argv is None else list(argv)
-    if argv == ["--version"]:
+    if not argv or argv[0] in ("-h", "--help"):
+        print(_overview())
+        return 0
+    if argv[0] in ("-V", "--version"):
         print(f"latecomer {__version__}")
         return 0
-    return run(Command, "latecomer", "Asynchronous training in which every late gradient gets its place.", argv)
+    known = {name: each for section in COMMANDS.values() for name, each in section.items()}
+    name, *rest = argv
+    if name.startswith("-"):
+        return _refused(f"there is no option {name!r} before a command", name, ["--help", "--version"])
+    if name not in known:
+        return _refused(f"there is no command {name!r}", name, known)
+    found = known[name]
+    if isinstance(found, str):
+        return _run(found, f"latecomer {name}", rest)
+    if rest[:1] in (["-h"], ["--help"]) or not (rest or found.default):
+        print(_group_help(name, found))
+        return 0
+    if found.default and (not rest or rest[0].startswith("-")):
+        rest = [found.default, *rest]
+    see = f"latecomer {name} --help"
+    if rest[0].startswith("-"):
+        return _refused(f"{rest[0]!r} comes after a command: {name} {' or '.join(found.commands)}", "", (), see)
+    if rest[0] not in found.commands:
+        full = [f"{name} {each}" for each in found.commands]
+        return _refused(f"there is no command '{name} {rest[0]}'", f"{name} {rest[0]}", full, see)
+    return _run(found.commands[rest[0]], f"latecomer {name} {rest[0]}", rest[1:])
+
+
+def whole_tree() -> Any:
+    """Return all commands as one type, from which tyro writes completion."""
+    return _union({name: each for section in COMMANDS.values() for name, each in section.items()})
+
+
+def _union(commands: Mapping[str, str | Group]) -> Any:
+    """Return the choice between these commands as a type."""
+    import tyro
+
+    parts: list[Any] = []
+    for name, each in commands.items():
+        if isinstance(each, Group):
+            made, about = make_dataclass(name.capitalize(), [("command", _union(each.commands))]), each.about
+        else:
+            made = _class(each)
+            about = _summary(made)
+        parts.append(Annotated[made, tyro.conf.subcommand(name, description=about)])
+    return functools.reduce(operator.or_, parts)
+
+
+def _class(where: str) -> Any:
+    module, _, name = where.partition(".")
+    return getattr(import_module(f".{module}", __package__), name)
+
+
+def _run(where: str, prog: str, argv: Sequence[str]) -> int:
+    from ._entry import run
+
+    command = _class(where)
+    return run(command, prog, cleandoc(command.__doc__), argv, speaker="latecomer")
+
+
+def _refused(what: str, name: str, known: Any, see: str = "latecomer --help") -> int:
+    hint = did_you_mean(name, known)
+    print(f"latecomer: {what}{f': {hint}' if hint else ''} (see {see})", file=sys.stderr)
+    return 2
+
+
+def _summary(command: type) -> str:
+    """Return the first line of what a command says of itself."""
+    return cleandoc(command.__doc__ or "").split("\n")[0]
+
+
+def _overview() -> str:
+    lines = ["usage: latecomer COMMAND [options]", "", ABOUT]
+    for title, commands in COMMANDS.items():
+        lines += ["", f"{title}:"]
+        for name, each in commands.items():
+            lines += _entry(name, each.about if isinstance(each, Group) else _summary(_class(each)))
+    lines += ["", "Options:", *_entry("-h, --help", "Show this."), *_entry("-V, --version", "Print the version.")]
+    return "\n".join([*lines, "", "latecomer COMMAND --help shows the options of a command, with an example."])
+
+
+def _group_help(name: str, group: Group) -> str:
+    commands = {each: _class(where) for each, where in group.commands.items()}
+    lines = [f"usage: latecomer {name} COMMAND [options]", "", group.about, ""]
+    for each, command in commands.items():
+        lines += _entry(each, _summary(command) + (" (the default)" if each == group.default else ""))
+    examples = [line for command in commands.values() for line in cleandoc(command.__doc__).split("\n")]
+    lines += ["", *(line for line in examples if line.startswith("Example: "))]
+    return "\n".join([*lines, "", f"latecomer {name} COMMAND --help shows the options of a command."])
+
+
+def _entry(name: str, words: str) -> list[str]:
+    """Lay out a name and what it does."""
+    width = min(shutil.get_terminal_size().columns, 120)
+    return textwrap.wrap(words, width, initial_indent=f"  {name:<15}", subsequent_indent=" " * 17)

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from .._util.files import writable
-from ._progress import downloading, watched
+from ._output import Json, say, show
 from .data import look_in
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
     from ..experiments import Store, Sweep
     from ..paper import Study
     from ..paper.sections import Section
@@ -52,6 +52,8 @@ class ReproduceCommand:
     """Where the data is; $LATECOMER_DATA or the user's cache if left out."""
     weights: str = ""
     """Where the network of cifar10 starts: none, imagenet or a file; what the size says if left out."""
+    json: Json = False
+    """Print the verdicts as JSON on stdout, and everything else on stderr."""
 
     def run(self, console: Console) -> None:
         """Fetch, run, choose, run, draw."""
@@ -77,6 +79,8 @@ class ReportCommand:
     """Where the data is; $LATECOMER_DATA or the user's cache if left out."""
     weights: str = ""
     """Where the network of cifar10 started, if not where the size says."""
+    json: Json = False
+    """Print the verdicts as JSON on stdout, and everything else on stderr."""
 
     def run(self, console: Console) -> None:
         """Read and draw."""
@@ -97,6 +101,7 @@ def _reproduce(
     from .. import data, experiments, paper
     from .._util.extras import needs
     from ..paper.page import write_reproduction
+    from ._progress import downloading
 
     with needs("report", "scipy", "A verdict on the paper's claims"):  # said before hours of runs, not after them
         import_module("scipy.stats")
@@ -121,8 +126,8 @@ def _reproduce(
         if sections:
             commands = {done.name: done.command for done in studies[: len(sections)]}
             page = write_reproduction(sections, out, size, commands)
-    console.print(_verdicts(sections))
-    console.print(f"Figures, tables and specs in {out}, page: {page}", soft_wrap=True)
+    show(console, _verdicts(sections), {"rows": _rows(sections), "page": page})
+    say(console, f"Figures, tables and specs in {out}, page: {page}")
 
 
 def _section(made: Study, store: Store, processes: int | None, console: Console) -> Section:
@@ -143,6 +148,7 @@ def _section(made: Study, store: Store, processes: int | None, console: Console)
 def _complete(sweep: Sweep, store: Store, processes: int | None, console: Console) -> None:
     """Run what is missing, or say that something is."""
     from ..experiments import missing, run_sweep
+    from ._progress import watched
 
     todo, total = missing(sweep, store), len(sweep.runs())
     if processes is None:
@@ -152,7 +158,7 @@ def _complete(sweep: Sweep, store: Store, processes: int | None, console: Consol
                 "makes them"
             )
         return
-    console.print(f"{sweep.name}: {total:,} runs, {total - len(todo):,} are in {store.folder}", soft_wrap=True)
+    say(console, f"{sweep.name}: {total:,} runs, {total - len(todo):,} are in {store.folder}")
     done = ((run.method, run) for run in run_sweep(sweep, store, processes))
     for _ in watched(done, len(todo), console, sweep.name):
         pass
@@ -164,7 +170,25 @@ def _images(sweep: Sweep) -> Any:
     return problem_of(sweep.runs()[0])
 
 
+def _rows(sections: list[Section]) -> list[dict[str, Any]]:
+    return [
+        {
+            "experiment": section.id,
+            "claim": row.claim,
+            "ours": row.ours,
+            "difference": row.difference.value,
+            "half_interval": row.difference.half,
+            "verdict": row.verdict,
+        }
+        for section in sections
+        for row in section.verdicts
+    ]
+
+
 def _verdicts(sections: list[Section]) -> Table:
+    from rich import box
+    from rich.table import Table
+
     table = Table("claim", title="Verdict", box=box.SIMPLE_HEAD)
     table.add_column("difference, half of its 95 % interval", justify="right")
     table.add_column("verdict", no_wrap=True)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import polars as pl
 import tyro
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from .._util.files import atomic, writable
-from ._options import pairs
-from ._progress import watched
+from ._options import Pairs, hyper_parameters, pairs
+from ._output import Json, say, show
 from .data import look_in
 
 if TYPE_CHECKING:
+    import polars as pl
+    from rich.console import Console
+    from rich.table import Table
+
     from ..experiments import FinishedRun, Store
 
 __all__ = ["ListRuns", "One", "SweepCommand"]
@@ -34,9 +34,9 @@ class One:
     """Name of the problem."""
     method: str = "ordered-momentum"
     """Name of the method."""
-    set: tuple[str, ...] = ("lr=0.02",)
-    """Hyper-parameters of the method, as name=value."""
-    problem_set: tuple[str, ...] = ()
+    set: Pairs = ()
+    """Hyper-parameters of the method, as name=value; lr is 0.02 if left out, the others are the method's defaults."""
+    problem_set: Pairs = ()
     """Arguments of the problem, as name=value."""
     weights: str = ""
     """Where the network of cifar10 starts: none, imagenet or a file."""
@@ -54,9 +54,13 @@ class One:
     """Folder of the store."""
     data_dir: Path | None = None
     """Where the data is; $LATECOMER_DATA or the user's cache if left out."""
+    json: Json = False
+    """Print the evaluations as JSON on stdout, and everything else on stderr."""
 
     def run(self, console: Console) -> None:
         """Run, keep, print."""
+        from rich.table import Table
+
         from ..experiments import RunSpec, Store
         from ..experiments.sweep import run_one
 
@@ -68,7 +72,7 @@ class One:
             self.seed,
             self.evaluate_every,
             problem_options={**pairs(self.problem_set), **({"weights": self.weights} if self.weights else {})},
-            options=pairs(self.set),
+            options=hyper_parameters(self.method, self.set),
             delay_options={"workers": self.workers, "slow_share": self.slow_share},
         )
         spec.check()
@@ -76,10 +80,10 @@ class One:
         store = Store(self.store)
         writable(self.store)
         if spec.key in store:
-            console.print("This run is in the store already.")
+            say(console, "This run is in the store already.")
         else:
-            with console.status(f"{self.method} on {self.problem}, {self.steps:,} arrivals ..."):
-                run_one(spec.as_dict(), str(self.store))
+            say(console, f"{self.method} on {self.problem}, {self.steps:,} arrivals")
+            run_one(spec.as_dict(), str(self.store), progress=console)
         history = store.history(spec.key)
         shown = [
             c for c in ("update", "loss", "f1", "f1_slow", "f1_fast", "accuracy", "excess") if c in history.columns
@@ -87,11 +91,12 @@ class One:
         table = Table(*shown, title=f"{self.method} on {self.problem}, seed {self.seed}")
         for row in history.select(shown).iter_rows():
             table.add_row(*(f"{value:,}" if isinstance(value, int) else f"{value:.4g}" for value in row))
-        console.print(table)
         diverged = store.record(spec.key)["outcome"]["diverged_at"]
+        found = {"spec": spec.as_dict(), "diverged_at": diverged, "store": self.store, "key": spec.key}
+        show(console, table, {"rows": history.to_dicts(), **found})
         if diverged is not None:
-            console.print(f"It diverged at arrival {diverged:,}.")
-        console.print(f"Kept in {self.store} as {spec.key[:12]}", soft_wrap=True)
+            say(console, f"It diverged at arrival {diverged:,}.")
+        say(console, f"Kept in {self.store} as {spec.key[:12]}")
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,7 @@ class SweepCommand:
     Example: latecomer sweep mnist --size quick --store runs
     """
 
-    spec: tyro.conf.Positional[str]
+    spec: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SPEC")]
     """A preset (mnist, lr-sensitivity, cifar10, delay-model) or a TOML file."""
     size: Literal["quick", "standard", "paper"] = "standard"
     """Size of a preset."""
@@ -119,38 +124,44 @@ class SweepCommand:
     """Only say how many runs there are and how long they take."""
     show: bool = False
     """Only print the spec as TOML, to be changed and run from a file."""
+    seed: int = 0
+    """Added to every seed of the spec: other samples, schedules and initial models."""
+    json: Json = False
+    """Print the best configurations as JSON on stdout, and everything else on stderr."""
 
     def run(self, console: Console) -> None:
         """Run, with progress and the time that is left."""
+        from .._util.checks import whole_number
         from ..experiments import Store, Sweep, estimate_seconds, missing, run_sweep
         from ..paper import PRESETS, preset
+        from ._progress import watched, working
 
         look_in(self.data_dir)
         sweep = preset(self.spec, self.size) if self.spec in PRESETS else Sweep.load(Path(self.spec))
+        sweep = replace(sweep, seeds=tuple(seed + whole_number("seed", self.seed) for seed in sweep.seeds))
         if self.show:
-            console.print(sweep.to_toml(), soft_wrap=True, highlight=False, markup=False)
+            show(console, sweep.to_toml(), sweep.as_dict())
             return
         store = Store(self.store)
         runs = sweep.runs()
         todo, total = missing(sweep, store), len(runs)
-        console.print(f"{sweep.name}: {total:,} runs, {total - len(todo):,} are in {self.store}", soft_wrap=True)
+        say(console, f"{sweep.name}: {total:,} runs, {total - len(todo):,} are in {self.store}")
         if self.dry_run:
-            with console.status("measuring ..."):
+            with working("measuring", console):
                 seconds = estimate_seconds(todo)
             each = seconds / max(1, self.processes)
             words = f"about {_duration(seconds)} of CPU time, {_duration(each)} on {self.processes} processes"
-            console.print(f"{len(todo):,} to run: {words}")
+            data = {"runs": total, "missing": len(todo), "cpu_seconds": seconds, "processes": self.processes}
+            show(console, f"{len(todo):,} to run: {words}", data)
             return
         writable(self.store)
         done = ((_what(run), run) for run in run_sweep(sweep, store, self.processes, self.engine, self.address))
         diverged = sum(run.diverged_at is not None for run in watched(done, len(todo), console, sweep.name))
         if diverged:
-            console.print(f"{diverged:,} runs diverged, ended early and are recorded as such")
-        table = store.table([run.key for run in runs])
-        console.print(_best(table))
-        console.print(
-            f"{total:,} runs in {self.store}; `latecomer runs --store {self.store}` lists them", soft_wrap=True
-        )
+            say(console, f"{diverged:,} runs diverged, ended early and are recorded as such")
+        best = _best(store.table([run.key for run in runs]))
+        show(console, _best_table(best), {"rows": best.to_dicts(), "store": self.store})
+        say(console, f"{total:,} runs in {self.store}; `latecomer runs --store {self.store}` lists them")
 
 
 @dataclass(frozen=True)
@@ -172,9 +183,13 @@ class ListRuns:
     """How many to show."""
     csv: Path | None = None
     """Also write all of them, with all columns, to this file."""
+    json: Json = False
+    """Print the runs, with all columns, as JSON on stdout, and everything else on stderr."""
 
     def run(self, console: Console) -> None:
         """Read, filter, print."""
+        import polars as pl
+
         from .._util.checks import whole_number
         from ..experiments import Store
 
@@ -195,7 +210,7 @@ class ListRuns:
         if self.csv is not None:
             with atomic(self.csv) as temporary:
                 table.write_csv(temporary)
-            console.print(f"Written to {self.csv}", soft_wrap=True)
+            say(console, f"Written to {self.csv}")
 
     def _sorted(self, table: pl.DataFrame) -> pl.DataFrame:
         if self.sort not in table.columns:
@@ -206,6 +221,9 @@ class ListRuns:
         return table.sort(self.sort, descending=not smallest_first, nulls_last=True)
 
     def _show(self, table: pl.DataFrame, console: Console) -> None:
+        from rich import box
+        from rich.table import Table
+
         spec = [c for c in table.columns if c.startswith(("problem", "delays"))]
         wanted = ("method", *_OPTIONS, *spec, "seed", "steps", "diverged_at")
         present = [c for c in wanted if c in table.columns]
@@ -213,7 +231,7 @@ class ListRuns:
         same = [f"{c} {_cell(table[c][0])}" for c in present if c not in shown and table[c][0] is not None]
         shown += [c for c in ("loss", "f1", "f1_slow", "f1_fast") if c in table.columns]
         if same:
-            console.print("all: " + ", ".join(same), soft_wrap=True, highlight=False)
+            say(console, "all: " + ", ".join(same))
         top = table.head(self.top)
         room = console.width if console.is_terminal else 240
         dropped = []
@@ -228,10 +246,10 @@ class ListRuns:
             out.add_row(row[0][:8], *(_cell(value) for value in row[1:]))
         if not console.is_terminal:
             console.width = room
-        console.print(out)
+        show(console, out, {"rows": top.to_dicts(), "runs": table.height})
         if dropped:
-            console.print(f"No room for {', '.join(dropped)}: --csv writes all columns", soft_wrap=True)
-        console.print(f"{table.height:,} runs" + (f", {self.top} shown" if table.height > self.top else ""))
+            say(console, f"No room for {', '.join(dropped)}: --csv writes all columns")
+        say(console, f"{table.height:,} runs" + (f", {self.top} shown" if table.height > self.top else ""))
 
 
 def _width(table: pl.DataFrame, columns: list[str]) -> int:
@@ -241,12 +259,14 @@ def _width(table: pl.DataFrame, columns: list[str]) -> int:
 
 def _readable(store: Store, console: Console) -> pl.DataFrame:
     """Return the runs that can be read, and say which cannot."""
+    import polars as pl
+
     rows = []
     for key in store.keys():  # noqa: SIM118 - a store is no dict
         try:
             rows += list(store.rows([key]))
         except ValueError as error:
-            console.print(f"Left out: {error}", soft_wrap=True, highlight=False, markup=False)
+            say(console, f"Left out: {error}")
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
@@ -268,16 +288,25 @@ def _cell(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _best(table: pl.DataFrame) -> Table:
+def _best(table: pl.DataFrame) -> pl.DataFrame:
     """Each method's best configuration by the mean over seeds of the final F1, or of the loss where there is none."""
+    import polars as pl
+
     score, most = ("f1", True) if "f1" in table.columns else ("loss", False)
     options = [c for c in _OPTIONS if c in table.columns]
     means = table.group_by("method", *options).agg(
-        pl.col(score).mean(), pl.len().alias("runs"), pl.col("diverged_at").is_not_null().sum().alias("diverged")
+        pl.col(score).mean().alias(f"best mean {score}"),
+        pl.len().alias("seeds"),
+        pl.col("diverged_at").is_not_null().sum().alias("diverged"),
     )
-    best = means.sort(score, descending=most, nulls_last=True).group_by("method", maintain_order=True).first()
-    out = Table("method", *options, f"best mean {score}", "seeds", "diverged", title="Best configurations")
-    for row in best.sort("method").iter_rows(named=True):
-        numbers = [_cell(row[k]) for k in (*options, score, "runs", "diverged")]
-        out.add_row(row["method"], *numbers)
+    best = means.sort(f"best mean {score}", descending=most, nulls_last=True).group_by("method", maintain_order=True)
+    return best.first().sort("method")
+
+
+def _best_table(best: pl.DataFrame) -> Table:
+    from rich.table import Table
+
+    out = Table(*best.columns, title="Best configurations")
+    for row in best.iter_rows():
+        out.add_row(*map(_cell, row))
     return out

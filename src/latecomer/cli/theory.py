@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import tyro
-from rich.console import Console
+from ._output import Json, show
 
-__all__ = ["TheoryCommand"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Advise"]
 
 
 @dataclass(frozen=True)
-class TheoryCommand:
+class Advise:
     """Estimate a problem's constants and say what the theorems promise for it, and what to do.
 
     Example: latecomer theory advise --problem digits --workers 7 --steps 3750 --beta 0.1
     """
 
-    what: tyro.conf.Positional[Literal["advise"]]
-    """What to ask for."""
     problem: Literal["digits", "logistic", "quadratic"] = "digits"
     """What is to be trained."""
     workers: int = 7
@@ -32,12 +32,16 @@ class TheoryCommand:
     """Share of slow samples in the paper's delay model."""
     seed: int = 0
     """Draws samples and the schedule."""
+    json: Json = False
+    """Print the numbers as JSON on stdout, and everything else on stderr."""
 
     def run(self, console: Console) -> None:
         """Estimate, compute, print."""
         from .. import delays, problems, theory
+        from ._progress import counting
 
         model = delays.DataDependent(self.workers, self.slow_share)
-        with console.status("estimating constants ..."):
-            text = theory.advise(problems.PROBLEMS[self.problem](), model, self.steps, beta=self.beta, seed=self.seed)
-        console.print(text, soft_wrap=True, highlight=False, markup=False)
+        problem = problems.PROBLEMS[self.problem]()
+        with counting("estimating constants", console) as told:
+            found = theory.advise(problem, model, self.steps, beta=self.beta, seed=self.seed, progress=told)
+        show(console, found, found.numbers)

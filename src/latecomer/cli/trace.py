@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
-from rich.console import Console
 
-from .. import delays
 from .._util.files import atomic, writable_file
-from ..trace import Trace
+from ._output import Json, say, show
 
-__all__ = ["TraceCommand"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..delays import DelayModel
+
+__all__ = ["Make", "Show"]
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,14 @@ class Make:
     """How durations vary (worker-speeds)."""
     costs: tuple[float, float] = (1.0, 10.0)
     """Duration of a job on a fast and on a slow sample (sample-cost)."""
+    json: Json = False
+    """Print the summary as JSON on stdout, and everything else on stderr."""
 
     def run(self, console: Console) -> None:
         """Make, check, save, say so."""
+        from .. import delays
+        from ..trace.summary import summary
+
         share = self.slow_share
         options: dict[str, Any] = {"exact": self.exact, "dependent": self.dependent}
         if self.durations and self.model != "worker-speeds":
@@ -57,7 +65,7 @@ class Make:
             raise ValueError(
                 f"{len(self.durations)} durations are given for {self.workers} workers: leave --workers out"
             )
-        model: delays.DelayModel
+        model: DelayModel
         match self.model:
             case "data-dependent":
                 model = delays.DataDependent(workers, share, **options)
@@ -73,8 +81,8 @@ class Make:
         writable_file(self.out)
         trace = model.trace(self.steps, self.seed)
         trace.save(self.out)
-        console.print(trace.describe(), soft_wrap=True, highlight=False, markup=False)
-        console.print(f"\nTrace written to {self.out}", soft_wrap=True)
+        show(console, trace.describe(), {**summary(trace), "trace": self.out})
+        say(console, f"\nTrace written to {self.out}")
 
 
 @dataclass(frozen=True)
@@ -90,31 +98,22 @@ class Show:
     """Also draw who worked when, as SVG, if the trace has a clock."""
     share: float = 1.0
     """Which part of the run to draw, from its start."""
+    json: Json = False
+    """Print the summary as JSON on stdout, and everything else on stderr."""
 
     def run(self, console: Console) -> None:
         """Load, which checks every rule, describe and draw."""
         if self.figure is not None and self.figure.suffix != ".svg":
             raise ValueError(f"Invalid figure {str(self.figure)!r} (figures are drawn as SVG: call it something.svg)")
-        if self.figure is not None:
+        from ..trace import Trace
+        from ..trace.summary import summary
+
+        if self.figure is not None:  # so that a missing extra is found before the work
             from ..report.timeline import workers
         trace = Trace.load(self.file)
-        console.print(trace.describe(), soft_wrap=True, highlight=False, markup=False)
+        show(console, trace.describe(), summary(trace))
         if self.figure is not None:
             writable_file(self.figure)
             with atomic(self.figure) as temporary:
                 temporary.write_text(workers(trace, self.share))
-            console.print(f"Figure written to {self.figure}", soft_wrap=True)
-
-
-@dataclass(frozen=True)
-class TraceCommand:
-    """Make and inspect traces.
-
-    Example: latecomer trace show run.parquet
-    """
-
-    command: Annotated[Make, tyro.conf.subcommand("make")] | Annotated[Show, tyro.conf.subcommand("show")]
-
-    def run(self, console: Console) -> None:
-        """Pass it on."""
-        self.command.run(console)
+            say(console, f"Figure written to {self.figure}")

@@ -7,15 +7,18 @@ import sys
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
-from rich.console import Console
-from rich.table import Table
 
 from .._util.checks import AT_LEAST_ZERO
 from .._util.files import atomic, writable, writable_file
-from ._options import pairs
+from .._util.suggest import unknown
+from ._options import Pairs, hyper_parameters, pairs
+from ._output import Json, say, show
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["ReplayCommand", "Train", "load_task"]
 
@@ -27,12 +30,12 @@ class Train:
     Example: latecomer train path/to/script.py:task --workers 4 --method catch-up --set lr=0.05 --steps 2000
     """
 
-    task: tyro.conf.Positional[str]
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
     """A Python file and the name of a Task in it, or of a function that returns one."""
     method: str = "balanced-catch-up"
     """Name of the method."""
-    set: tuple[str, ...] = ("lr=0.02",)
-    """Hyper-parameters of the method, as name=value."""
+    set: Pairs = ()
+    """Hyper-parameters of the method, as name=value; lr is 0.02 if left out, the others are the method's defaults."""
     workers: int = 2
     """Number of worker processes."""
     min_workers: int | None = None
@@ -71,6 +74,8 @@ class Train:
     """File for the trained model's state dict, as safetensors."""
     seed: int = 0
     """Draws the samples."""
+    json: Json = False
+    """Print the evaluations as JSON on stdout, and everything else on stderr."""
 
     def run(self, console: Console) -> None:
         """Train, print, say what was written."""
@@ -84,7 +89,7 @@ class Train:
             result = self._fit(task, console)
         except KeyboardInterrupt:
             if self.checkpoint is not None:
-                console.print(f"Stopped; the same command goes on from {self.checkpoint}", soft_wrap=True)
+                say(console, f"Stopped; the same command goes on from {self.checkpoint}")
             raise
         self._show(result, console)
         if self.save is not None:
@@ -92,7 +97,7 @@ class Train:
 
             with atomic(self.save) as temporary:
                 save_file({name: value.contiguous() for name, value in result.state.items()}, temporary)
-            console.print(f"Model written to {self.save}", soft_wrap=True)
+            say(console, f"Model written to {self.save}")
         if result.diverged_at is not None:
             from ..core.state import NON_FINITE_LIMIT
 
@@ -123,29 +128,49 @@ class Train:
             timeout=self.timeout,
             seed=self.seed,
             progress=console,
-            **pairs(self.set),
+            **hyper_parameters(self.method, self.set),
         )
 
     def _show(self, result: Any, console: Console) -> None:
+        from rich.table import Table
+
         table = Table(*result.history.columns, title=f"{self.method} on {self.task}, {self.workers} workers")
         for row in result.history.iter_rows():
             table.add_row(*("" if v is None else f"{v:,}" if isinstance(v, int) else f"{v:.4g}" for v in row))
-        console.print(table)
         counted = len(result.trace) - result.resumed_at
         rate = counted / max(result.seconds, 1e-9)
+        found = {
+            "method": self.method,
+            "workers": self.workers,
+            "resumed_at": result.resumed_at,
+            "contributions": counted,
+            "seconds": result.seconds,
+            "mean_delay": result.trace.delay.mean(),
+            "deaths": result.deaths,
+            "failures": result.failures,
+            "reissued": result.reissued,
+            "given_up": len(result.given_up or ()),
+            "non_finite": result.non_finite,
+            "diverged_at": result.diverged_at,
+            "checkpoint": self.checkpoint,
+            "record": self.record,
+            "model": self.save,
+        }
+        show(console, table, {"rows": result.history.to_dicts(), **found})
         if result.resumed_at:
-            console.print(f"Gone on from arrival {result.resumed_at:,}, in {self.checkpoint}", soft_wrap=True)
-        console.print(
+            say(console, f"Gone on from arrival {result.resumed_at:,}, in {self.checkpoint}")
+        say(
+            console,
             f"{counted:,} contributions in {result.seconds:.1f} s ({rate:,.0f} a second), mean delay "
             f"{result.trace.delay.mean():.2f}; {result.deaths} deaths, {result.failures} failures, {result.reissued} "
             f"issued again, {len(result.given_up or ())} given up, {result.non_finite} not finite",
-            soft_wrap=True,
-            highlight=False,
         )
         if self.checkpoint is not None:
-            console.print(f"Checkpoints in {self.checkpoint}", soft_wrap=True)
+            say(console, f"Checkpoints in {self.checkpoint}")
         if self.record is not None:
-            console.print(f"Trace written to {self.record}, its last parameters beside it", soft_wrap=True)
+            say(console, f"Trace written to {self.record}, its last parameters beside it")
+        if self.tensorboard is not None:
+            say(console, f"TensorBoard files in {self.tensorboard}")
 
     def _engine(self) -> Any:
         """Return the engine, or its name; what only Ray understands is refused elsewhere."""
@@ -180,12 +205,14 @@ class ReplayCommand:
     """The task of the run: a Python file and a name in it."""
     problem: str | None = None
     """Or the name of a problem of the library."""
-    problem_set: tuple[str, ...] = ()
+    problem_set: Pairs = ()
     """Arguments of the problem, as name=value."""
     method: str | None = None
     """Another method than the recorded one."""
-    set: tuple[str, ...] = ()
-    """Hyper-parameters that differ from the recorded ones, as name=value."""
+    set: Pairs = ()
+    """Hyper-parameters that differ from the recorded ones, as name=value; the others stay as they were recorded."""
+    json: Json = False
+    """Print the verdict and the last evaluation as JSON on stdout, and everything else on stderr."""
 
     def run(self, console: Console) -> None:
         """Replay, print the verdict."""
@@ -198,15 +225,15 @@ class ReplayCommand:
             from ..problems import PROBLEMS
 
             if self.problem not in PROBLEMS:
-                raise ValueError(f"Unknown problem {self.problem!r} (expected one of {', '.join(PROBLEMS)})")
+                raise ValueError(unknown("problem", self.problem, PROBLEMS))
             problem = PROBLEMS[self.problem](**pairs(self.problem_set))
         from ..training import replay
 
-        with console.status("replaying ..."):
-            found = replay(self.record, problem, method=self.method, **pairs(self.set))
-        console.print(found.verdict, soft_wrap=True, highlight=False)
+        found = replay(self.record, problem, method=self.method, progress=console, **pairs(self.set))
         final = {name: value for name, value in found.run.final.items() if isinstance(value, (int, float))}
-        console.print(", ".join(f"{k} {v:,.6g}" for k, v in final.items()), soft_wrap=True, highlight=False)
+        last = ", ".join(f"{name} {value:,.6g}" for name, value in final.items())
+        data = {"method": found.run.method, "verdict": found.verdict, "difference": found.difference, "final": final}
+        show(console, f"{found.verdict}\n{last}", data)
 
 
 def load_task(words: str) -> Any:

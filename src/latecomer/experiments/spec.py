@@ -17,6 +17,7 @@ import torch
 
 from .. import delays, problems
 from .._util.checks import whole_number
+from .._util.suggest import unknown as unknown_name
 from ..optim import METHODS
 from ..problems.base import Problem
 from ..trace import Trace
@@ -184,9 +185,9 @@ class Sweep:
                 run.check()
         return list({run.key: run for run in runs}.values())
 
-    def to_toml(self) -> str:
-        """Write it as TOML."""
-        plain = {
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as it is written: in dicts, lists, words and numbers."""
+        return {
             "name": self.name,
             "problem": {"name": self.problem, **self.problem_options},
             "delays": {"name": self.delays, **self.delay_options},
@@ -195,7 +196,10 @@ class Sweep:
             "seeds": list(self.seeds),
             "grid": [{"method": grid.method, **grid.values} for grid in self.grids],
         }
-        return tomli_w.dumps(plain)
+
+    def to_toml(self) -> str:
+        """Write it as TOML."""
+        return tomli_w.dumps(self.as_dict())
 
     @classmethod
     def from_toml(cls, text: str) -> Sweep:
@@ -258,4 +262,4 @@ def _fitting(what: str, make: Any, options: Mapping[str, Any]) -> None:
 
 def _known(what: str, name: str, table: Mapping[str, Any]) -> None:
     if name not in table:
-        raise ValueError(f"Unknown {what} {name!r} (expected one of {', '.join(table)})")
+        raise ValueError(unknown_name(what, name, table))

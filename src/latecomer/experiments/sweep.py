@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from .._util.parallel import in_parallel
+from ..core.callbacks import ProgressLike
 from ..problems.base import Problem
 from ..simulation import simulate
 from .spec import RunSpec, Sweep
@@ -47,14 +48,20 @@ def _problem(name: str, options: str) -> Problem:
     return RunSpec(name, "", "", 1, problem_options=json.loads(options)).make_problem()
 
 
-def run_one(spec: dict[str, Any], folder: str) -> FinishedRun:
-    """Make a run and put it into the store."""
+def run_one(spec: dict[str, Any], folder: str, progress: ProgressLike = False) -> FinishedRun:
+    """Make a run and put it into the store; ``progress`` is that of `simulate`."""
     torch.set_num_threads(1)
     run, store = RunSpec(**spec), Store(Path(folder))
     start = time.process_time()
     problem = problem_of(run)
     result = simulate(
-        problem, run.method, run.make_trace(), seed=run.seed, evaluate_every=run.evaluate_every, **run.options
+        problem,
+        run.method,
+        run.make_trace(),
+        seed=run.seed,
+        evaluate_every=run.evaluate_every,
+        progress=progress,
+        **run.options,
     )
     seconds = time.process_time() - start
     dropped = int((result.trace.status == "dropped").sum())

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from .._util.checks import whole_number
+from .._util.suggest import unknown
 from .adamw import CatchUpAdamW
 from .base import AsyncOptimizer
 from .clipped import BalancedCatchUp, BalancedMomentum, ClippedCatchUp
@@ -21,18 +22,22 @@ __all__ = ["METHODS", "Method", "known_method"]
 
 
 def _full(delay: int, **_: Any) -> float:
+    """1, however late."""
     return 1.0
 
 
 def _shrunk(delay: int, *, workers: int, **_: Any) -> float:
+    """min(1, workers / delay)."""
     return min(1.0, workers / delay) if delay else 1.0
 
 
 def _filtered(delay: int, *, threshold: float, **_: Any) -> float:
+    """1 if delay <= threshold, else 0."""
     return float(delay <= threshold)
 
 
 def _ordered(delay: int, *, beta: float, **_: Any) -> float:
+    """(1 - beta)^delay."""
     return float((1.0 - beta) ** delay)
 
 
@@ -74,6 +79,16 @@ class Method:
         if options.get("beta") is not None:
             BETA.check("beta", options["beta"])
         return self.weight(whole_number("delay", delay), **options)
+
+    @property
+    def influence_formula(self) -> str:
+        """What `influence` computes, as a formula: the first line of the docstring of ``weight``.
+
+        Examples:
+            >>> METHODS["ordered-momentum"].influence_formula
+            '(1 - beta)^delay'
+        """
+        return (inspect.getdoc(self.weight) or "").split("\n")[0].rstrip(".")
 
     @property
     def points(self) -> int:
@@ -123,7 +138,7 @@ def known_method(name: object) -> Method:
         True
     """
     if not isinstance(name, str) or name not in METHODS:
-        raise ValueError(f"Unknown method {name!r} (expected one of {', '.join(METHODS)})")
+        raise ValueError(unknown("method", name, METHODS))
     return METHODS[name]
 
 

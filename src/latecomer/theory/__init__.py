@@ -1,7 +1,7 @@
 """Bounds, parameter choices, estimates of constants, diagnostics along a run, and what does not hold."""
 
 from .._util.intervals import Interval
-from .advice import advise
+from .advice import Advice, advise
 from .counter_example import CounterExample
 from .diagnostics import Gradients, diagnose
 from .estimates import Constants, estimate
@@ -20,6 +20,7 @@ from .theorem2 import Convex, convex, independent_convex, prior_convex
 from .workers import Subset, fastest, largest_useful_workers, steps_needed
 
 __all__ = [
+    "Advice",
     "CatchUp",
     "Constants",
     "Convex",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,24 @@ from .theorem1 import catch_up, nonconvex, prior_nonconvex, repaired_nonconvex
 from .theorem2 import convex
 from .workers import largest_useful_workers
 
-__all__ = ["advise"]
+__all__ = ["Advice", "advise"]
+
+
+class Advice(str):
+    """What `advise` says: a text, with the numbers in it as data.
+
+    Attributes:
+        numbers: Constants with their intervals, parameters and bounds by rule, largest useful numbers of workers, the
+            influence each group keeps, and the sentences of advice.
+    """
+
+    numbers: Mapping[str, Any]
+
+    def __new__(cls, text: str, numbers: Mapping[str, Any]) -> Advice:
+        """Make it of both."""
+        made = super().__new__(cls, text)
+        made.numbers = numbers
+        return made
 
 
 def advise(
@@ -28,7 +47,8 @@ def advise(
     beta: float | None = None,
     constants: Constants | None = None,
     seed: int = 0,
-) -> str:
+    progress: Callable[[int, int], None] | None = None,
+) -> Advice:
     """Return the theorem's parameters, the say each delay keeps, the bounds, and plain advice.
 
     Args:
@@ -38,15 +58,18 @@ def advise(
         beta: The beta that is meant to be used; the theorem's by default.
         constants: Estimates, if they are already there.
         seed: Draws samples for the estimates, and the schedule.
+        progress: Called with the passes over the samples so far and their total, while constants are estimated.
 
     Examples:
         >>> import latecomer as lc
         >>> text = advise(lc.problems.quadratic(), lc.delays.DataDependent(7, 0.1), steps=3750, beta=0.1)
-        >>> "so slow gradients keep 0.28 of the say of fast ones" in text
+        >>> "so slow gradients keep 0.28 of the influence of fast ones" in text
         True
     """
-    found = estimate(problem, seed=seed) if constants is None else constants
+    if beta is not None:
+        BETA.check("beta", beta)
     trace = delays.trace(steps, seed)
+    found = estimate(problem, seed=seed, progress=progress) if constants is None else constants
     smooth, gap = max(found.L.value, 1e-30), max(found.delta.value, 1e-30)
     known: dict[str, Any] = {"L": smooth, "delta": gap, "sigma": found.sigma.value, "steps": steps}
     crowd: dict[str, Any] = {**known, "workers": trace.header.workers}
@@ -57,7 +80,9 @@ def advise(
     ours = catch_up(**crowd, sup_gradient=largest)
     diameter = getattr(problem, "diameter", None)
     useful = largest_useful_workers(**known, G=largest, sup_noise=found.sup_noise, D=diameter)
-    beta = published.beta if beta is None else BETA.check("beta", beta)
+    beta = published.beta if beta is None else beta
+    before = prior_nonconvex(**crowd, G=largest)
+    sentences = _advice(trace, beta, published.bound, start, tuned.beta)
     lines = [
         f"{problem.name}, {trace.header.workers} workers, {steps:,} updates, {trace.header.model}",
         "",
@@ -72,17 +97,38 @@ def advise(
         f"{published.bound:.4g} as published, {published.repaired:.4g} as proved",
         f"  {'Theorem 1, repaired':<22}{tuned.beta:>10.4g}{tuned.lr:>11.4g}   {tuned.repaired:.4g} as proved",
         f"  {'catch-up':<22}{ours.beta:>10.4g}{ours.lr:>11.4g}   {ours.bound:.4g} as proved",
-        f"  {'before (Eq. 1)':<43}   {prior_nonconvex(**crowd, G=largest):.4g} with constants 1",
+        f"  {'before (Eq. 1)':<43}   {before:.4g} with constants 1",
         f"  {'the start itself':<43}   {start:.4g} at most",
         "largest useful M: " + ", ".join(f"{name} {m:,.0f}" for name, m in useful.items()),
         "",
         *_influence(trace, beta),
         "",
         "advice",
-        *(f"  {sentence}" for sentence in _advice(trace, beta, published.bound, start, tuned.beta)),
+        *(f"  {sentence}" for sentence in sentences),
         *_convex(problem, found, crowd),
     ]
-    return "\n".join(lines)
+    numbers = {
+        "problem": problem.name,
+        "workers": trace.header.workers,
+        "steps": steps,
+        "beta": beta,
+        "constants": {
+            **{name: asdict(getattr(found, name)) for name in ("L", "sigma", "sigma_L", "delta")},
+            "sup_noise": found.sup_noise,
+        },
+        "rows": [
+            {"rule": "Theorem 1", "beta": published.beta, "lr": published.lr, "bound": published.repaired},
+            {"rule": "Theorem 1, repaired", "beta": tuned.beta, "lr": tuned.lr, "bound": tuned.repaired},
+            {"rule": "catch-up", "beta": ours.beta, "lr": ours.lr, "bound": ours.bound},
+        ],
+        "published_bound": published.bound,
+        "prior_bound": before,
+        "start": start,
+        "largest_useful_workers": dict(useful),
+        "influence": _influence_by_group(trace, beta),
+        "advice": " ".join(sentences),
+    }
+    return Advice("\n".join(lines), numbers)
 
 
 def _kept(delay: NDArray[np.int64], beta: float) -> NDArray[np.float64]:
@@ -92,19 +138,25 @@ def _kept(delay: NDArray[np.int64], beta: float) -> NDArray[np.float64]:
 
 def _influence(trace: Trace, beta: float) -> list[str]:
     """Say what share of its influence each delay and each group keeps."""
-    kept = _kept(trace.delay, beta)
     shown = sorted({int(np.quantile(trace.delay, q)) for q in (0.0, 0.5, 0.9, 0.99, 1.0)})
     lines = [
         f"share of its influence that a gradient keeps under ordered-momentum at beta = {beta:.4g}",
         "  delay " + "".join(f"{d:>9}" for d in shown),
         "  keeps " + "".join(f"{(1 - beta) ** d:>9.3f}" for d in shown),
     ]
-    present = [group for group in range(len(trace.header.groups)) if (trace.group == group).any()]
-    means = [float(kept[trace.group == group].mean()) for group in present]
-    lines += [f"  {trace.header.groups[g]} on average {mean:.3f}" for g, mean in zip(present, means, strict=True)]
+    means = _influence_by_group(trace, beta)
+    lines += [f"  {name} on average {mean:.3f}" for name, mean in means.items()]
     if len(means) > 1:
-        lines.append(f"  so slow gradients keep {means[-1] / means[0]:.2f} of the say of fast ones")
+        first, *_, last = means.values()
+        lines.append(f"  so slow gradients keep {last / first:.2f} of the influence of fast ones")
     return lines
+
+
+def _influence_by_group(trace: Trace, beta: float) -> dict[str, float]:
+    """Return the mean share of its influence that a gradient keeps, for every group that arrived."""
+    kept = _kept(trace.delay, beta)
+    names = trace.header.groups
+    return {n: float(kept[trace.group == g].mean()) for g, n in enumerate(names) if (trace.group == g).any()}
 
 
 def _advice(trace: Trace, beta: float, bound: float, start: float, proved: float) -> list[str]:

@@ -1,0 +1,129 @@
+"""``latecomer methods``: the table of methods, and one of them with its rule and hyper-parameters."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from inspect import Parameter, getdoc
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from ._output import Json, say, show
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..optim import Method
+
+__all__ = ["List", "Show"]
+
+
+@dataclass(frozen=True)
+class List:
+    """List the methods: optimizer, source, and the influence a late gradient keeps.
+
+    Example: latecomer methods
+    """
+
+    json: Json = False
+    """Print the table as JSON on stdout, and everything else on stderr."""
+
+    def run(self, console: Console) -> None:
+        """Print the table."""
+        from rich import box
+        from rich.table import Table
+
+        from ..optim import METHODS
+
+        heads = ("name", "optimizer", "source", "influence of a late gradient")
+        table = Table(box=box.SIMPLE_HEAD)
+        for head in heads:
+            table.add_column(head, no_wrap=head != heads[-1])
+        if not console.is_terminal:
+            console.width = 120
+        rows = [_row(method) for method in METHODS.values()]
+        for row in rows:
+            table.add_row(row["name"], row["optimizer"], row["source"], row["influence"])
+        show(console, table, {"rows": rows})
+        say(console, "latecomer methods show NAME prints the rule and the hyper-parameters of one of them")
+
+
+@dataclass(frozen=True)
+class Show:
+    """Show a method: its rule, its source and its hyper-parameters with their defaults.
+
+    Example: latecomer methods show ordered-momentum
+    """
+
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
+    """Name of the method."""
+    json: Json = False
+    """Print it as JSON on stdout, and everything else on stderr."""
+
+    def run(self, console: Console) -> None:
+        """Look it up and print it."""
+        from ..optim import known_method
+
+        method = known_method(self.name)
+        about = {**_row(method), **_documented(method)}
+        lines = [
+            method.name,
+            "",
+            about["about"],
+            "",
+            f"source      {method.source}",
+            f"optimizer   latecomer.optim.{about['optimizer']}"
+            + "".join(f", {name}={value!r}" for name, value in method.options.items()),
+            f"influence   {method.influence_formula}, of a late gradient",
+            f"points      {method.points} a sample",
+            f"policy      {method.policy}",
+            "",
+            "hyper-parameters, for --set name=value:",
+        ]
+        for each in about["hyper_parameters"]:
+            value = "required" if each["required"] else repr(each["default"])
+            lines.append(f"  {each['name']:<14}{value:<10}{each['about']}".rstrip())
+        show(console, "\n".join(lines), about)
+
+
+def _row(method: Method) -> dict[str, Any]:
+    return {
+        "name": method.name,
+        "optimizer": method.optimizer.__name__,
+        "options": dict(method.options),
+        "source": method.source,
+        "influence": method.influence_formula,
+        "points": method.points,
+        "policy": method.policy,
+    }
+
+
+def _documented(method: Method) -> dict[str, Any]:
+    """Return what the optimizer's docstring says: what it does, its rule, and each hyper-parameter."""
+    text = getdoc(method.optimizer) or ""
+    before = text.split("\nArgs:\n")[0].rstrip()
+    # The rule is the first paragraph that begins with code.
+    rule = next((part for part in before.split("\n\n") if part.startswith("``")), "")
+    said = _arguments(text)
+    parameters = [
+        {
+            "name": name,
+            "required": parameter.default is Parameter.empty,
+            "default": None if parameter.default is Parameter.empty else parameter.default,
+            "about": said.get(name, ""),
+        }
+        for name, parameter in method.arguments.items()
+    ]
+    return {
+        "rule": rule.replace("``", ""),
+        "about": before.replace("``", "").replace("`", ""),
+        "hyper_parameters": parameters,
+    }
+
+
+def _arguments(text: str) -> dict[str, str]:
+    """Read the section Args of a docstring: what it says of each name."""
+    section = text.partition("\nArgs:\n")[2].split("\n\n")[0]
+    found = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, flags=re.MULTILINE)
+    return {name: " ".join(words.split()).replace("``", "").replace("`", "") for name, words in found}
