@@ -16,7 +16,7 @@ __all__ = ["counter_example", "error_parts", "learning_rates", "rates"]
 
 
 def counter_example(rows: pl.DataFrame) -> str:
-    """Draw the mean squared gradient over Theorem 1's bound against M; a dot a seed."""
+    """Draw the mean squared gradient over Theorem 1's bound against M; one dot per seed."""
     figure, axes = blank(7.4, 4.2, "Theorem 1: what is measured over what is promised")
     ratio = rows.with_columns((pl.col("measured") / pl.col("bound")).alias("ratio"))
     for dependent, dash, label in (
@@ -62,7 +62,7 @@ PANELS = (
 
 
 def rates(rows: pl.DataFrame) -> str:
-    """Draw what the theorems bound against T and M, with fitted and declared powers."""
+    """Draw the bounded quantities against T and M, with fitted and declared powers."""
     figure = Figure(figsize=(9, 6.4), layout="constrained")
     for axes, (study, x, label, title, quantity, declared) in zip(figure.subplots(2, 2).flatten(), PANELS, strict=True):
         for dependent, colour, name in ((False, FAST, "independent delays"), (True, SLOW, "data-dependent")):
