@@ -1,4 +1,4 @@
-"""What every figure, table and page shares: style, Markdown, HTML."""
+"""What all figures, tables and pages share: style, Markdown, HTML."""
 
 from .html import render
 from .markdown import Part, write_page, write_table
