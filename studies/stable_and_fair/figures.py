@@ -1,4 +1,4 @@
-"""Figures of the research: stability against fairness, who is on the front, and how runs end by learning rate."""
+"""Figures of the study: stability against fairness with the Pareto front, and final metrics by learning rate."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ LOOKS: dict[str, tuple[str, str, str]] = {
 
 
 def plane(table: pl.DataFrame, problems: Sequence[str]) -> Figure:
-    """Draw stability against three measures of fairness, a row of panels a problem; a line joins those on the front.
+    """Draw stability against three measures of fairness, one row of panels per problem; a line joins the front.
 
     Args:
-        table: What `studies.stable_and_fair.board` returned.
+        table: The result of `studies.stable_and_fair.board`.
         problems: Problems with learning rates that have runs.
 
     Examples:
@@ -78,7 +78,7 @@ def plane(table: pl.DataFrame, problems: Sequence[str]) -> Figure:
 
 
 def _columns(table: pl.DataFrame, problem: str) -> list[str]:
-    """Return whose shares to draw: where a whole kind is far from the best of all, also those within each kind."""
+    """Return which shares to draw: if a whole kind is far from the best, also those within each kind."""
     shares: dict[str, float] = {}
     for name, share in table.select("candidate", f"stable_{problem}").drop_nulls().iter_rows():
         kind = CANDIDATES[name].kind
@@ -87,7 +87,7 @@ def _columns(table: pl.DataFrame, problem: str) -> list[str]:
 
 
 def _seeds(counts: pl.Series) -> str:
-    """Say how many seeds there are, of candidates that may have more or fewer."""
+    """Return the number of seeds as text; candidates may have different numbers."""
     found = sorted(set(counts.to_list()))
     if len(found) > 1:
         return f"{found[0]} to {found[-1]} seeds"
@@ -128,10 +128,10 @@ def _finite(value: float | None) -> bool:
 
 
 def rate_curves(table: pl.DataFrame) -> Figure:
-    """Draw how candidates end by learning rate, a panel a problem.
+    """Draw final metrics by learning rate, one panel per problem.
 
     Args:
-        table: What `latecomer.research.over_rates` returned.
+        table: The result of `studies.stable_and_fair.over_rates`.
 
     Examples:
         >>> ends = {"problem": "text", "candidate": "momentum", "lr": [0.01, 0.1], "value": [3.0, 2.0], "seeds": 1}

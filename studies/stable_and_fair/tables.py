@@ -1,4 +1,4 @@
-"""Tables of the research as Markdown: what `docs/research.md` links to, so that no figure there is typed by hand."""
+"""Tables of the study as Markdown, for `docs/research.md`, so that no number there is typed by hand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["hard_parts", "number", "pareto_parts", "real_parts", "share"]
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """Return a number for a table: nothing where there is none, a word where a run diverged.
+    """Return a number for a table: empty if there is none, a word if the run diverged.
 
     Examples:
         >>> number(0.123), number(0.0123), number(float("inf")), number(None)
@@ -33,11 +33,11 @@ def number(value: float | None, digits: int = 2) -> str:
 
 
 def share(row: Mapping[str, Any], usual: int, end: str = "") -> str:
-    """Return the share in a row with its interval, and with the number of seeds it is of if that is not the usual one.
+    """Return a share with its interval, and with its number of seeds if that is unusual.
 
     Args:
-        row: Of a table of the research.
-        usual: Number of seeds that goes without saying.
+        row: A row of a table of the study.
+        usual: The usual number of seeds, not shown.
         end: How the names of its columns end, behind ``stable``, ``low``, ``high`` and ``seeds``.
 
     Examples:
@@ -62,13 +62,13 @@ def _interval(usual: int) -> str:
 
 
 def _usual(table: pl.DataFrame) -> int:
-    """Return how many seeds most shares of a table are of: cells say it where it is another number."""
+    """Return the number of seeds of most shares in a table; only other numbers are shown."""
     counts = [value for name in table.columns if name.startswith("seeds") for value in table[name].drop_nulls()]
     return int(max(counts, key=counts.count, default=1))
 
 
 def pareto_parts(table: pl.DataFrame) -> list[Part]:
-    """Return the tables of what `studies.stable_and_fair.board` returned: in short, stability, lead, ends, fairness.
+    """Return the tables for the result of `studies.stable_and_fair.board`: overview, stability, lead, ends, fairness.
 
     Examples:
         >>> row = {"candidate": ["momentum"], "stable_text": [0.5], "seeds_text": [1], "influence_far": [1.0]}
@@ -118,7 +118,7 @@ def pareto_parts(table: pl.DataFrame) -> list[Part]:
 
 
 def _short(rows: Sequence[Mapping[str, Any]], problems: Sequence[str]) -> Part:
-    """Return the plane in one table; shares within a kind are there where they are others by a tenth and more."""
+    """Return the overview table; shares within a kind are shown where they differ by a tenth or more."""
     columns: dict[str, str] = {}
     for name in problems:
         both = [(row.get(f"stable_{name}"), row.get(f"stable_kin_{name}")) for row in rows]
@@ -154,7 +154,7 @@ def _fair(row: Mapping[str, Any]) -> list[str]:
 
 
 def hard_parts(table: pl.DataFrame) -> list[Part]:
-    """Return the tables of what `latecomer.research.hard_table` returned, a setting a row and a candidate a column.
+    """Return the tables for the result of `hard_table`, one row per setting and one column per candidate.
 
     Examples:
         >>> row = {"setting": "M = 3", "candidate": "momentum", "stable": 0.5, "low": None, "high": None, "seeds": 1}
@@ -201,7 +201,7 @@ def hard_parts(table: pl.DataFrame) -> list[Part]:
 
 
 def real_parts(table: pl.DataFrame) -> list[Part]:
-    """Return the table of what `studies.stable_and_fair.real` returned.
+    """Return the table for the result of `studies.stable_and_fair.real`.
 
     Examples:
         >>> row = {"candidate": "momentum", "lr": 0.03, "f1": 0.9, "f1_slow": 0.8, "slow": 10.4, "fast": 1.2}
