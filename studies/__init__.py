@@ -1,1 +1,1 @@
-"""Research that ran once and still runs: not part of the package, but part of the repository."""
+"""Research code that is not part of the package; its measurements can be repeated."""

@@ -51,12 +51,12 @@ def ray_settings() -> Iterator[None]:
     import ray
     from ray._private.authentication.authentication_token_setup import _enable_token_auth
 
-    from latecomer.engines.ray.cluster import _for_us_alone
+    from latecomer.engines.ray.cluster import _private_cluster
 
     before = descendants()
     folders = [str(ROOT / name) for name in ("src", "tests", "examples")]
     path = os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")])
-    with pytest.MonkeyPatch.context() as patch, _for_us_alone(ray):
+    with pytest.MonkeyPatch.context() as patch, _private_cluster(ray):
         for variable, value in {**IMPATIENT, "PYTHONPATH": path}.items():
             patch.setenv(variable, value)
         _enable_token_auth()

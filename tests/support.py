@@ -116,7 +116,7 @@ def any_delays(draw: st.DrawFn, max_size: int = 20) -> list[int]:
 
 @st.composite
 def worker_delays(draw: st.DrawFn, max_size: int = 20) -> list[int]:
-    """Delays that M workers can produce: each goes on from the iterate its last arrival made."""
+    """Delays that M workers can produce: each continues from the iterate its last arrival made."""
     workers = draw(st.integers(1, 6))
     order = draw(st.lists(st.integers(0, workers - 1), min_size=1, max_size=max_size))
     return delays_of(order)

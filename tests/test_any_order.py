@@ -32,7 +32,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.events = 0
 
     def _free(self) -> list[int]:
-        return sorted(set(self.server._busy) - set(self.out))
+        return sorted(set(self.server._assigned) - set(self.out))
 
     @precondition(lambda self: self._free())
     @rule(data=st.data())
@@ -68,7 +68,7 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.server.workers > 1)
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
-        worker = data.draw(st.sampled_from(sorted(self.server._busy)))
+        worker = data.draw(st.sampled_from(sorted(self.server._assigned)))
         self.out.pop(worker, None)
         self.server.leave(worker)
 

@@ -168,7 +168,7 @@ def test_what_belongs_to_a_task_is_never_ignored_even_where_it_is_the_default(gi
     assert direct.final["update"] == 3
 
 
-def test_a_compiled_model_is_trained_and_said_to_be_trained_uncompiled() -> None:
+def test_a_compiled_model_is_trained_uncompiled_with_a_warning() -> None:
     model, data = linear()
     compiled = torch.compile(model, backend="eager")
     options = {"lr": 0.05, "workers": 2, "steps": 30, "engine": "inline"}
@@ -193,7 +193,7 @@ class Raises:
         raise self.error
 
 
-def test_a_file_that_cannot_be_read_is_not_said_to_be_unwritable(
+def test_a_file_that_cannot_be_read_is_not_reported_as_unwritable(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("latecomer.cli._entry._parse", lambda *_: Raises())

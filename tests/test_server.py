@@ -54,7 +54,7 @@ def test_the_stored_point_is_the_iterate_of_the_version(name: str) -> None:
 
 
 REFUSED = [
-    (lambda s, t: s.receive(t["back"], vector()), ValueError, "Ticket 0 has been returned or called off already"),
+    (lambda s, t: s.receive(t["back"], vector()), ValueError, "Ticket 0 was already returned or cancelled"),
     (lambda s, t: s.receive(Ticket(99, 0, 1, 0, 0), vector()), ValueError, "Ticket 99 was never issued"),
     (lambda s, t: s.receive("ticket", vector()), TypeError, "Invalid ticket: 'ticket'"),
     (lambda s, t: s.receive(Ticket(1, 2, 1, 0, t["out"].sample), vector()), ValueError, "not with worker 2"),
@@ -64,17 +64,17 @@ REFUSED = [
     (lambda s, t: s.receive(t["out"], [vector(), vector()]), ValueError, "needs 1 tensors, got 2"),
     (lambda s, t: s.receive(t["out"], [None]), TypeError, "is a NoneType, not a tensor"),
     (lambda s, t: s.receive(t["out"], lambda: torch.ones(5)), ValueError, r"of shape \(5,\)"),
-    (lambda s, t: s.issue(1), ValueError, "Worker 1 has ticket 1 already"),
-    (lambda s, t: s.issue(7), ValueError, r"There is no worker 7: the seats are \[0, 1, 2\]"),
+    (lambda s, t: s.issue(1), ValueError, "Worker 1 already has ticket 1"),
+    (lambda s, t: s.issue(7), ValueError, r"There is no worker 7: the workers are \[0, 1, 2\]"),
     (lambda s, t: s.leave(7), ValueError, "There is no worker 7"),
-    (lambda s, t: s.lose(t["back"]), ValueError, "returned or called off already"),
+    (lambda s, t: s.lose(t["back"]), ValueError, "already returned or cancelled"),
     (lambda s, t: s.cancel(t["lost"]), ValueError, "not with worker 2"),
-    (lambda s, t: s.point(t["back"]), ValueError, "returned or called off already"),
+    (lambda s, t: s.point(t["back"]), ValueError, "already returned or cancelled"),
 ]
 
 
 @pytest.mark.parametrize(("action", "error", "message"), REFUSED)
-def test_what_is_refused_changes_nothing(action: Any, error: type[Exception], message: str) -> None:
+def test_a_call_that_raises_changes_nothing(action: Any, error: type[Exception], message: str) -> None:
     s = server()
     tickets = dict(zip(("back", "out", "lost"), (s.issue(w) for w in range(3)), strict=True))
     s.receive(tickets["back"], vector())
@@ -170,7 +170,7 @@ def test_a_lost_ticket_is_issued_again_as_it_was() -> None:
     assert trace.in_flight.tolist() == [2, 2]  # the lost one is still out
 
 
-def test_who_joins_later_starts_with_weight_zero_and_who_leaves_loses_nothing() -> None:
+def test_workers_that_join_later_start_with_weight_zero_and_leaving_loses_nothing() -> None:
     s = server(workers=2)
     a, b = s.issue(0), s.issue(1)
     s.receive(a, vector())
@@ -265,7 +265,7 @@ def test_cancelling() -> None:
     assert trace.columns["status"].tolist() == [0, 4, 4, 0]
     assert trace.columns["ended"].tolist() == [-1, 2, 2, -1]
     assert trace.in_flight.tolist() == [2, 2]
-    with pytest.raises(ValueError, match="called off already"):
+    with pytest.raises(ValueError, match="already returned or cancelled"):
         s.receive(tickets[1], vector())
     assert s.issue(1).version == 3
 
@@ -294,7 +294,10 @@ def test_a_foreign_state_is_refused() -> None:
     for other, message in [
         (server(policy=Mean()), "policy 'async'"),
         (server(seed=4), "seed 0"),
-        (Server(AsyncSGD([torch.nn.Parameter(torch.ones(3))], lr=0.1), workers=3), "parameters of shapes"),
+        (
+            Server(AsyncSGD([torch.nn.Parameter(torch.ones(3))], lr=0.1), workers=3),
+            "parameters in the state have shapes",
+        ),
     ]:
         before = everything(other)
         with pytest.raises(ValueError, match=message):
@@ -311,7 +314,7 @@ def test_bad_servers() -> None:
     opt = OrderedMomentum([x], lr=0.1)
     x.grad = torch.ones(2)
     opt.step()
-    with pytest.raises(ValueError, match="has counted 1 arrivals already"):
+    with pytest.raises(ValueError, match="has already counted 1 arrivals"):
         Server(opt, workers=2)
 
 
@@ -396,13 +399,13 @@ def test_other_things_that_are_no_contribution_no_time_and_no_state() -> None:
     with pytest.raises(TypeError, match="Invalid contribution: NoneType"):
         s.receive(ticket, None)  # type: ignore[arg-type]
     for state in ({}, None):
-        with pytest.raises(ValueError, match="not the state of a server"):
+        with pytest.raises(ValueError, match="Not the state dict of a server"):
             s.load_state_dict(state)  # type: ignore[arg-type]
 
 
 def test_sparse_contributions_are_refused() -> None:
     s = server()
     ticket = s.issue(0)
-    with pytest.raises(TypeError, match="contributions are dense"):
+    with pytest.raises(TypeError, match="expected a dense tensor"):
         s.receive(ticket, vector().to_sparse())
     assert s._params[0].grad is None

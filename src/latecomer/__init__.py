@@ -1,4 +1,4 @@
-"""Latecomer: asynchronous training in which every late gradient gets the place it would have had in time."""
+"""Latecomer: asynchronous training in which every late gradient gets the weight it would have had without delay."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for: torch is heavy, and ``latecomer --help`` does not need it."""
+    """Import a name when it is first used: torch is slow to import, and ``latecomer --help`` does not need it."""
     if name in _HOMES:
         value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
     elif name in __all__:

@@ -7,7 +7,7 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """Import, which takes seconds, and run; Ctrl-C is one word at any time, and a warning one line."""
+    """Run the command; Ctrl-C prints one word, also during imports, and a warning prints one line."""
     warnings.showwarning = lambda message, *_, **__: print(f"latecomer: warning: {message}", file=sys.stderr)
     try:
         from .cli.main import main as run
@@ -16,8 +16,8 @@ def main() -> int:
     except KeyboardInterrupt:
         print("latecomer: interrupted", file=sys.stderr)
         code = 130
-    # An interrupt that met code compiled from a string on its way here, as imports have it, is remembered by CPython,
-    # which would end this process by the signal; what runs after it makes it forget, and the exit code is ours.
+    # After an interrupt in code compiled from a string, as in imports, CPython would end this process by the signal,
+    # with another exit code. Running any such code without an error clears that.
     exec("")
     return code
 

@@ -1,4 +1,4 @@
-"""What the server does with an arrival. The paper's methods all use `Async`: apply every arrival at once."""
+"""Policies: what the server does with an arrival. The paper's methods use `Async`, which applies every arrival."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["POLICIES", "Async", "Decision", "Policy", "Synchronous", "Ticket"]
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """One job handed to a worker: it fixes the sample, and the iterate to start from.
+    """One job of a worker: it fixes the sample and the iterate to start from.
 
     Args:
-        number: A counter; the sample follows from it and the seed, whoever does the job.
-        worker: The seat it is with.
-        version: Index of the iterate it starts from.
-        seen: How many arrivals the server had counted when it was issued.
-        sample: Seed of everything random in the job.
-        zero: Counts when it arrives but weighs nothing: the first ticket of a worker that joined later.
+        number: Counts the tickets; with the seed it fixes the sample, whichever worker computes it.
+        worker: The worker that has it.
+        version: Index of the iterate that it starts from.
+        seen: Number of arrivals the server had counted when it issued the ticket.
+        sample: Seeds everything random in the job.
+        zero: Counts as an arrival with weight zero: the first ticket of a worker that joined later.
 
     Examples:
         >>> Ticket(number=4, worker=1, version=3, seen=2, sample=7).version
@@ -38,12 +38,12 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do with one contribution.
+    """What the server does with one contribution.
 
     Args:
-        action: ``"apply"`` it as an update; ``"drop"`` it; ``"hold"`` it back; or ``"flush"``: hold it, then apply the
-            mean of all that is held as one update.
-        weight: Its weight in the mean, for hold and flush.
+        action: ``"apply"`` makes an update of it, ``"drop"`` ignores it, ``"hold"`` keeps it, and ``"flush"`` keeps it
+            and then applies the mean of everything held as one update.
+        weight: Its weight in that mean.
 
     Examples:
         >>> Decision("hold", weight=0.5).action
@@ -55,9 +55,9 @@ class Decision:
 
 
 class Policy(ABC):
-    """Decides by counters alone, never by values: so a schedule does not depend on the parameters.
+    """Decides what to do with an arrival, by counters only: a schedule must not depend on the parameters.
 
-    A policy may keep counters of its own in `state`, which the server saves with everything else.
+    A policy may keep counters in `state`; the server saves them.
 
     Examples:
         >>> class EveryOther(Policy):
@@ -79,22 +79,22 @@ class Policy(ABC):
 
     @abstractmethod
     def receive(self, ticket: Ticket, delay: int) -> Decision:
-        """Say what to do with the contribution of ``ticket``, which comes with this delay in updates."""
+        """Return what to do with the contribution of ``ticket``; ``delay`` counts updates."""
 
     def cancel(self, in_flight: Sequence[Ticket], version: int) -> Sequence[Ticket]:
-        """Say which running jobs to call off, now that the parameters hold ``version``; none by default."""
+        """Return the tickets to cancel now that the parameters hold ``version``; none by default."""
         return ()
 
     def may_start(self, in_flight: int) -> bool:
-        """Say whether a free worker may start on a new ticket now, while so many others are out; always by default.
+        """Return whether an idle worker may start a new ticket while ``in_flight`` others run; always by default.
 
-        An engine asks before it issues a ticket. A trace already says when tickets went out, so replaying does not.
+        An engine asks before it issues a ticket. A replay does not ask: its trace has the times.
         """
         return True
 
 
 class Async(Policy):
-    """The paper's server: every arrival is an update, at once.
+    """The paper's policy: every arrival is an update.
 
     Examples:
         >>> Async().receive(Ticket(0, worker=0, version=1, seen=0, sample=0), delay=0).action
@@ -105,15 +105,15 @@ class Async(Policy):
     _apply = Decision("apply")
 
     def receive(self, ticket: Ticket, delay: int) -> Decision:
-        """Apply it."""
+        """Return "apply"."""
         return self._apply
 
 
 class Synchronous(Policy):
-    """Data parallel training with a barrier: so many contributions at one iterate, then one update with their mean.
+    """Synchronous data-parallel training: one update with the mean of ``workers`` contributions at one iterate.
 
     Args:
-        workers: How many contributions make an update.
+        workers: Number of contributions per update.
 
     Examples:
         >>> policy = Synchronous(2)
@@ -133,13 +133,13 @@ class Synchronous(Policy):
         self.workers = workers
 
     def receive(self, ticket: Ticket, delay: int) -> Decision:
-        """Hold it, or update with the mean if it is the last of its round."""
+        """Hold it, or flush if it is the last one of its round."""
         held = (int(self.state.get("held", 0)) + 1) % self.workers
         self.state["held"] = held
         return self._hold if held else self._flush
 
     def may_start(self, in_flight: int) -> bool:
-        """Say whether the round still lacks somebody."""
+        """Return whether this round needs more contributions."""
         return int(self.state.get("held", 0)) + in_flight < self.workers
 
 

@@ -1,4 +1,4 @@
-"""Tests for engines: run the table of faults against anybody's."""
+"""Tests for engines: `check_engine` checks any engine against its contract."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ CHECKS = (
     "seats", "bits", "nan", "raising", "evaluating", "suicide", "hung", "killed", "restarted", "order", "closed",
     "averages", "run", "orphans",
 )  # fmt: skip
-"""What `check_engine` looks at, in this order."""
-_ALWAYS = {"seats", "closed"}
-_DEADLY = {"suicide", "hung", "orphans"}  # only for processes
+"""The checks of `check_engine`, in this order."""
+_ALWAYS = {"seats", "closed"}  # checked in any case
+_DEADLY = {"suicide", "hung", "orphans"}  # only if workers are processes
 RAISES, KILLS, HANGS = 1001, 1002, 1003
-"""Tickets with which a `Probe` misbehaves."""
+"""Ticket numbers on which a `Probe` fails."""
 
 
 class EngineError(AssertionError):
-    """An engine that does not do what its contract says.
+    """An engine violates its contract.
 
     Examples:
-        >>> raise EngineError("nothing came back")
+        >>> raise EngineError("no answer")
         Traceback (most recent call last):
-        latecomer.testing.EngineError: nothing came back
+        latecomer.testing.EngineError: no answer
     """
 
 
@@ -58,7 +58,7 @@ class Probe(Quadratic):
     """
 
     def batch_of(self, number: int, sample: int, group: int) -> Any:
-        """Return a batch, or do what the ticket is known for."""
+        """Return a batch, or fail as the ticket's number says."""
         if number == RAISES:
             raise KeyError("probe")
         if number == KILLS:
@@ -69,7 +69,7 @@ class Probe(Quadratic):
 
 
 class Normed(Problem):
-    """A small network with batch normalisation, whose running averages have to travel.
+    """A small network with batch normalisation, whose statistics must be sent.
 
     Examples:
         >>> normed = Normed()
@@ -85,20 +85,20 @@ class Normed(Problem):
             return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
 
     def batch(self, sample: int, group: int) -> torch.Tensor:
-        """Draw eight inputs."""
+        """Return eight random inputs."""
         return torch.randn(8, 3, generator=torch.Generator().manual_seed(sample >> 1))
 
     def loss(self, model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
-        """Ask for the sum of the inputs."""
+        """Return the error of predicting the sum of the inputs."""
         return nn.functional.mse_loss(model(batch), batch.sum(1, keepdim=True))
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Return the loss on inputs that are always the same."""
+        """Return the loss on fixed inputs."""
         return {"loss": float(self.loss(model, self.batch(0, 0)))}
 
 
 class KillAt(Callback):
-    """Kills workers at given arrivals of a run, ``(seat, arrival)``; if one is dying just then, its successor.
+    """Kills workers at given arrivals of a run, ``(worker, arrival)``; if one is dying at that time, its replacement.
 
     Examples:
         >>> import latecomer as lc
@@ -111,7 +111,7 @@ class KillAt(Callback):
         self.fail_at = sorted(fail_at, key=lambda pair: pair[1])
 
     def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
-        """Kill whoever is on the list."""
+        """Kill the workers that are due."""
         due = [pair for pair in self.fail_at if pair[1] <= outcome.arrival]
         for pair in due:
             if run.kill(pair[0]):
@@ -125,23 +125,23 @@ def check_engine(
     only: Collection[str] | None = None,
     timeout: float = 60.0,
 ) -> list[str]:
-    """Check that an engine keeps its contract; raise `EngineError` for the first thing it does wrong.
+    """Check that an engine keeps its contract; raise `EngineError` for the first violation.
 
     Args:
-        make_engine: Makes a fresh engine.
-        processes: Whether workers are processes of their own, which may be killed by what they compute.
-        only: Names out of `CHECKS`, to look at some things only; taking and leaving seats are always looked at.
-        timeout: Seconds to wait for anything; more where workers take long to start.
+        make_engine: Creates a new engine.
+        processes: Whether workers are separate processes, which their jobs may kill.
+        only: Names of `CHECKS` to run; starting and closing are always checked.
+        timeout: Seconds to wait for each event; raise it if workers start slowly.
 
     Returns:
-        What was checked.
+        The descriptions of the checks that passed.
 
     Examples:
         >>> from latecomer.engines.inline import InlineEngine
         >>> check_engine(InlineEngine, processes=False)[:3]
-        ['workers take their seats', 'a gradient has the same bits as in this process', 'NaN is reported']
+        ['workers start', 'a gradient has the same bits as in this process', 'NaN is reported']
         >>> check_engine(InlineEngine, processes=False, only=["nan"])
-        ['workers take their seats', 'NaN is reported', 'closing twice is fine']
+        ['workers start', 'NaN is reported', 'closing twice is allowed']
     """
     wanted = set(CHECKS if only is None else only)
     if unknown := wanted - set(CHECKS):
@@ -157,13 +157,13 @@ def check_engine(
     return found
 
 
-def _must(true: bool, what: str) -> None:
-    if not true:
-        raise EngineError(what)
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise EngineError(message)
 
 
 def _wait_for(engine: Engine, timeout: float, *wanted: type) -> list[Any]:
-    """Wait until there is one event for each of these types, and return them in order."""
+    """Wait for one event of each of these types, and return them in order."""
     found: list[Event] = []
     until = time.monotonic() + timeout
     while len(found) < len(wanted):
@@ -176,7 +176,7 @@ def _wait_for(engine: Engine, timeout: float, *wanted: type) -> list[Any]:
 
 
 class _Check:
-    """One engine, taken through the table of faults."""
+    """The checks, on one engine."""
 
     def __init__(self, make_engine: Callable[[], Engine], timeout: float) -> None:
         self.make_engine, self.timeout = make_engine, timeout
@@ -197,10 +197,10 @@ class _Check:
 
     def seats(self) -> str:
         seats = {event.seat for event in _wait_for(self.engine, self.timeout, Ready, Ready)}
-        _must(seats == {0, 1}, f"seats 0 and 1 must be ready, got {seats}")
+        _require(seats == {0, 1}, f"seats 0 and 1 must be ready, got {seats}")
         shapes = [(len(slot.points), slot.gradient.shape, slot.gradient.dtype) for slot in self.slots]
-        _must(shapes == [(2, torch.Size([10]), torch.float64)] * 3, f"the slots have the wrong shapes: {shapes}")
-        return "workers take their seats"
+        _require(shapes == [(2, torch.Size([10]), torch.float64)] * 3, f"the slots have the wrong shapes: {shapes}")
+        return "workers start"
 
     def bits(self) -> str:
         job = self.job(7, slot=2)
@@ -210,28 +210,28 @@ class _Check:
         contribute = Contributor(self.spec.problem, FlatModule(self.spec.problem.model(0)), 2)
         with one_thread(), torch.random.fork_rng(devices=[]):
             contribute(self.slots[2].points, here, 7, job.sample, group, 3, 1.0, -0.9)
-        _must(done.group == group and done.finite, f"wrong group or flag: {done}")
-        _must(torch.equal(self.slots[2].gradient, here), "the gradient has other bits than in this process")
+        _require(done.group == group and done.finite, f"wrong group or flag: {done}")
+        _require(torch.equal(self.slots[2].gradient, here), "the gradient has other bits than in this process")
         return "a gradient has the same bits as in this process"
 
     def nan(self) -> str:
         job = self.job(8)
         self.slots[0].points[0].fill_(float("nan"))
         self.engine.submit(0, job)
-        _must(not self.one(Done, 0, 8).finite, "a NaN went unnoticed")
+        _require(not self.one(Done, 0, 8).finite, "a NaN was not reported")
         return "NaN is reported"
 
     def raising(self) -> str:
         self.engine.submit(0, self.job(RAISES))
         reason = self.one(Failed, 0, RAISES).reason
-        _must("KeyError: 'probe'" in reason, f"the reason is {reason!r}")
+        _require("KeyError: 'probe'" in reason, f"the reason is {reason!r}")
         self.works(0)
-        return "a job that raises is reported, and its worker goes on"
+        return "a job that raises is reported, and its worker continues"
 
     def evaluating(self) -> str:
         self.engine.submit(1, self.job(12, evaluate=True))
         metrics = self.one(Evaluated, 1, 12).metrics
-        _must(metrics["loss"] > 0, f"the metrics are {metrics}")
+        _require(metrics["loss"] > 0, f"the metrics are {metrics}")
         return "a model is evaluated"
 
     def works(self, seat: int) -> None:
@@ -253,13 +253,13 @@ class _Check:
         self.one(Died, 0)
         self.engine.restart(0)
         self.one(Ready, 0)
-        return "a hung worker can be killed, and the others go on meanwhile"
+        return "a hung worker can be killed, and the others continue meanwhile"
 
     def killed(self) -> str:
         self.engine.kill(1)
         self.one(Died, 1)
-        self.engine.kill(1)  # there is nobody
-        self.engine.submit(1, self.job(21))  # nor anybody to take it
+        self.engine.kill(1)  # the seat is empty: no effect
+        self.engine.submit(1, self.job(21))  # no effect either
         self.works(0)
         return "an idle worker can be killed; its seat stays empty"
 
@@ -267,10 +267,10 @@ class _Check:
         self.engine.restart(1)
         self.one(Ready, 1)
         self.works(1)
-        return "a new worker takes a seat"
+        return "a new worker starts in an empty seat"
 
     def order(self) -> str:
-        """Kill a worker that has just got a job: whatever it answers comes before its death, and nothing after it."""
+        """Kill a worker right after it got a job: an answer may come before its death, but nothing after it."""
         for number in (31, 32, 33):
             self.engine.submit(0, self.job(number))
             self.engine.kill(0)
@@ -278,34 +278,34 @@ class _Check:
             until = time.monotonic() + self.timeout
             while not found or not isinstance(found[-1], Died):
                 found += self.engine.events(1.0)
-                _must(time.monotonic() < until, f"a killed worker's death is not reported, only {found}")
-            _must(all(isinstance(event, Done) for event in found[:-1]), f"before its death may come a Done: {found}")
-            self.slots[0].gradient.fill_(number)  # by now the slot is the next one's
+                _require(time.monotonic() < until, f"a killed worker's death is not reported, only {found}")
+            _require(all(isinstance(event, Done) for event in found[:-1]), f"before its death may come a Done: {found}")
+            self.slots[0].gradient.fill_(number)  # after Died the slot can be reused
             self.engine.restart(0)
             self.one(Ready, 0)
-            _must(bool((self.slots[0].gradient == number).all()), "a slot was written to after its worker's death")
-        return "what a worker says comes before its death, and nothing after it"
+            _require(bool((self.slots[0].gradient == number).all()), "a slot was written to after its worker's death")
+        return "answers come before a worker's death, and none after it"
 
     def closed(self) -> str:
-        self.engine.submit(0, self.job(22))  # work in progress is no obstacle
+        self.engine.submit(0, self.job(22))  # a running job must not block it
         self.engine.close()
         self.engine.close()
-        return "closing twice is fine"
+        return "closing twice is allowed"
 
     def close(self) -> None:
         self.engine.close()
 
     def averages(self) -> str:
-        return _averages(self.make_engine, self.timeout)
+        return _check_statistics(self.make_engine, self.timeout)
 
     def run(self) -> str:
-        return _whole_run(self.make_engine)
+        return _check_run(self.make_engine)
 
     def orphans(self) -> str:
-        return _orphans(self.make_engine, self.timeout)
+        return _check_orphans(self.make_engine, self.timeout)
 
 
-def _averages(make_engine: Callable[[], Engine], timeout: float) -> str:
+def _check_statistics(make_engine: Callable[[], Engine], timeout: float) -> str:
     problem = Normed()
     flat = FlatModule(problem.model(0))
     here = Contributor(problem, flat, 1)
@@ -319,20 +319,23 @@ def _averages(make_engine: Callable[[], Engine], timeout: float) -> str:
         _wait_for(engine, timeout, Done)
         with one_thread(), torch.random.fork_rng(devices=[]):
             here(slots[1].points, torch.empty(size), 0, 7, 0, 1)
-        _must(
+        _require(
             torch.equal(slots[1].statistics, here.averages.from_last_job),
-            "running averages do not come up as computed",
+            "batch-normalisation statistics are not returned as computed",
         )
         slots[0].statistics.copy_(torch.arange(count) + 1.0)
         engine.submit(0, Job(1, slot=0, evaluate=True))
         (event,) = _wait_for(engine, timeout, Evaluated)
         flat.at(slots[0].points[0])
         here.averages.load(torch.arange(count) + 1.0)
-        _must(event.metrics == evaluated(problem, flat.module), "running averages do not go down to be evaluated")
-    return "running averages go both ways"
+        _require(
+            event.metrics == evaluated(problem, flat.module),
+            "batch-normalisation statistics are not sent to an evaluation",
+        )
+    return "batch-normalisation statistics are sent both ways"
 
 
-def _whole_run(make_engine: Callable[[], Engine]) -> str:
+def _check_run(make_engine: Callable[[], Engine]) -> str:
     problem = Normed()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.parquet"
@@ -341,31 +344,31 @@ def _whole_run(make_engine: Callable[[], Engine]) -> str:
             callbacks=[KillAt((0, 20), (1, 40), (1, 60))],
         )  # fmt: skip
         again = replay(path, problem)
-    _must(result.deaths == 3, f"3 workers were killed, {result.deaths} deaths reported")
-    _must(len(set(result.trace.ticket.tolist())) == 100, "not every ticket was applied exactly once")
-    _must(again.difference == 0.0, again.verdict)
+    _require(result.deaths == 3, f"3 workers were killed, {result.deaths} deaths reported")
+    _require(len(set(result.trace.ticket.tolist())) == 100, "not every ticket was applied exactly once")
+    _require(again.difference == 0.0, again.verdict)
     return "a run with deaths replays to the same bits"
 
 
-def _orphans(make_engine: Callable[[], Engine], timeout: float) -> str:
-    """Kill a server, and wait for everybody it had started."""
+def _check_orphans(make_engine: Callable[[], Engine], timeout: float) -> str:
+    """Kill a server, and wait for the end of its workers."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     server = context.Process(target=_serve_for_ever, args=(make_engine, timeout, theirs), name="server")
     server.start()
     theirs.close()
     try:
-        _must(ours.poll(2 * timeout), "a server in a process of its own did not get its workers up")
+        _require(ours.poll(2 * timeout), "the workers of a server in another process did not start")
         pids, memory = ours.recv()
     except EOFError:
-        raise EngineError("a server in a process of its own ended before its workers were up") from None
+        raise EngineError("a server in another process ended before its workers were ready") from None
     finally:
         server.kill()
         server.join()
         ours.close()
-    _must(all(_ended(pid, timeout) for pid in pids), f"the server was killed, and workers live on ({pids})")
-    _must(not memory & _shared_memory(), f"the server was killed, and shared memory is left: {sorted(memory)}")
-    return "nothing is left of a server that is killed"
+    _require(all(_ended(pid, timeout) for pid in pids), f"the server was killed, but workers are alive ({pids})")
+    _require(not memory & _shared_memory(), f"the server was killed, but shared memory remains: {sorted(memory)}")
+    return "a killed server leaves no workers and no shared memory"
 
 
 def _serve_for_ever(make_engine: Callable[[], Engine], timeout: float, pipe: Connection) -> None:
@@ -383,7 +386,7 @@ def _shared_memory() -> set[str]:
 
 
 def _ended(pid: int, timeout: float = 60.0) -> bool:
-    """Wait until a process that is not our child has ended, as long as timeout lasts."""
+    """Wait up to ``timeout`` for the end of a process that is not a child."""
     try:
         watched = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""The search for a method that is both stable and fair: candidates, measures, sweeps, the front."""
+"""The search for a method that is both stable and fair: candidates, measures, sweeps, the Pareto front."""
 
 from .board import board, front_of, over_rates
 from .candidates import CANDIDATES, RECOMMENDED, Candidate

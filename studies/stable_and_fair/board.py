@@ -1,4 +1,4 @@
-"""What the runs in a store say of every candidate: one row each, for the plane and for the tables."""
+"""Results of every candidate from the runs in a store: one row each, for figures and tables."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WITHIN = 0.05
 
 
 def found_rows(sweep: Sweep, store: Store) -> list[dict[str, Any]]:
-    """Return the rows of a sweep's runs that are in the store, each with the ``candidate`` it was of.
+    """Return the rows of a sweep's runs that are in the store, each with its ``candidate``.
 
     Examples:
         >>> from pathlib import Path
@@ -64,7 +64,7 @@ def found_rows(sweep: Sweep, store: Store) -> list[dict[str, Any]]:
 
 
 def whole_seeds(rows: Sequence[dict[str, Any]], rates: int) -> list[dict[str, Any]]:
-    """Return the rows of those candidates and seeds that have all learning rates: a share of some is a share of others.
+    """Return the rows of candidates and seeds with all learning rates, because only their shares are comparable.
 
     Examples:
         >>> rows = [{"candidate": "a", "seed": 0, "lr": lr} for lr in (0.1, 0.2)]
@@ -76,7 +76,7 @@ def whole_seeds(rows: Sequence[dict[str, Any]], rates: int) -> list[dict[str, An
 
 
 def mean_or_inf(values: Iterable[float | None]) -> float:
-    """Return the mean, NaN of nothing; what a run that diverged does not have is infinite.
+    """Return the mean; NaN of no values, infinite if a diverged run has none.
 
     Examples:
         >>> mean_or_inf([1.0, 3.0]), mean_or_inf([1.0, None])
@@ -87,7 +87,7 @@ def mean_or_inf(values: Iterable[float | None]) -> float:
 
 
 def mean_influence_ratio(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the mean influence of slow over fast samples of the runs that have one.
+    """Return the mean influence of slow over fast samples over the runs that have one.
 
     Examples:
         >>> mean_influence_ratio([{"slow_over_fast": 0.5}, {"slow_over_fast": None}]), mean_influence_ratio([])
@@ -102,7 +102,7 @@ def _of(rows: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
 
 
 def same_seeds(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of the seeds that everybody who has rows has: means over others cannot be compared.
+    """Return the rows of the seeds that all candidates share, because means over others are not comparable.
 
     Examples:
         >>> same_seeds([{"candidate": name, "seed": seed} for name, seed in (("a", 0), ("a", 1), ("b", 1))])
@@ -116,7 +116,7 @@ def same_seeds(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _fairness(size: Size, store: Store, who: Sequence[Candidate]) -> dict[str, dict[str, float]]:
-    """Return the columns of fairness by candidate."""
+    """Return the columns of fairness per candidate."""
     table: dict[str, dict[str, float]] = {each.name: {} for each in who}
     for name, sweep in fairness_sweeps(size, who).items():
         rows = same_seeds(found_rows(sweep, store))
@@ -136,7 +136,7 @@ def _fairness(size: Size, store: Store, who: Sequence[Candidate]) -> dict[str, d
 
 
 def ends(rows: Sequence[dict[str, Any]], found: Stability, metric: Metric) -> dict[str, Any]:
-    """Return what one candidate's rows say, and how they ended at its own best learning rate.
+    """Return the results of one candidate's rows, at its own best learning rate.
 
     Examples:
         >>> rows = [{"lr": 0.1, "seed": seed, "f1": 0.9, "f1_slow": 0.8 + seed / 10} for seed in (0, 1)]
@@ -156,7 +156,7 @@ def ends(rows: Sequence[dict[str, Any]], found: Stability, metric: Metric) -> di
 
 
 def shown(found: Stability) -> dict[str, Any]:
-    """Return a share, its 95 % interval and the number of seeds it is of, by their names in the tables.
+    """Return a share, its 95 % interval and its number of seeds, by their names in the tables.
 
     Examples:
         >>> shown(Stability(2, 1, 0.1, 0.9, {0: 0.5}))["seeds"]
@@ -167,7 +167,7 @@ def shown(found: Stability) -> dict[str, Any]:
 
 
 def _lead(found: Mapping[str, Stability], name: str) -> dict[str, float]:
-    """Return by how much the recommended rule is ahead of another of its kind, paired by seed."""
+    """Return the lead of the recommended rule over another of its kind, paired by seed."""
     if RECOMMENDED not in found or name == RECOMMENDED or CANDIDATES[name].kind != CANDIDATES[RECOMMENDED].kind:
         return {}
     lead = found[RECOMMENDED].lead(found[name])
@@ -175,7 +175,7 @@ def _lead(found: Mapping[str, Stability], name: str) -> dict[str, float]:
 
 
 def board(size: Size, store: Store, who: Sequence[Candidate]) -> pl.DataFrame:
-    """Return one row a candidate, of the runs that are there; a seed counts once all its learning rates are there.
+    """Return one row per candidate, from the runs in the store; a seed counts if all its learning rates are there.
 
     ``stable_<problem>`` is the share of runs that ended within 5 % of the best mean that any candidate has at any
     learning rate, with its 95 % interval over seeds from ``low_<problem>`` to ``high_<problem>``, and
@@ -191,8 +191,8 @@ def board(size: Size, store: Store, who: Sequence[Candidate]) -> pl.DataFrame:
     have.
 
     Args:
-        size: Which runs.
-        store: Where they are.
+        size: Size of the runs.
+        store: The store.
         who: The candidates.
 
     Examples:
@@ -219,8 +219,8 @@ def shares_of(rows: Sequence[dict[str, Any]], metric: Metric, kin: bool = False)
 
     Args:
         rows: Runs, each with its candidate.
-        metric: What is compared.
-        kin: Whether candidates are compared with the best of their kind alone, momentum or Adam.
+        metric: The metric.
+        kin: Whether candidates are compared only with the best of their kind, momentum or Adam.
 
     Examples:
         >>> rows = [{"candidate": "momentum", "lr": lr, "seed": 0, "f1": f1} for lr, f1 in ((0.1, 0.9), (1.0, 0.2))]
@@ -241,7 +241,7 @@ def shares_of(rows: Sequence[dict[str, Any]], metric: Metric, kin: bool = False)
 
 
 def over_rates(size: Size, store: Store, who: Sequence[Candidate]) -> pl.DataFrame:
-    """Return how candidates ended: one row a problem, candidate and learning rate, the mean over seeds.
+    """Return how candidates ended: one row per problem, candidate and learning rate, the mean over seeds.
 
     A run that diverged has an F1 of 0; on text its loss, like any worse one, is that of guessing bytes. A seed counts
     once all its learning rates are there. Columns: ``problem``, ``candidate``, ``lr``, ``value``, ``seeds``.
@@ -265,11 +265,11 @@ def over_rates(size: Size, store: Store, who: Sequence[Candidate]) -> pl.DataFra
 
 
 GUESSING = math.log(256)
-"""Loss of guessing bytes."""
+"""Loss of a uniform prediction of bytes."""
 
 
 def ended(row: Mapping[str, Any], metric: Metric) -> float:
-    """Return how a run ended, with a number for one that diverged: an F1 of 0, or the loss of guessing bytes.
+    """Return how a run ended, with a number for one that diverged: an F1 of 0, or the loss of a uniform prediction.
 
     Examples:
         >>> ended({"f1": 0.9}, Metric()), ended({"f1": 0.9, "diverged_at": 7}, Metric())
@@ -282,7 +282,7 @@ def ended(row: Mapping[str, Any], metric: Metric) -> float:
 
 
 def front_of(table: pl.DataFrame, stable: str, fair: str) -> list[str]:
-    """Return the candidates on the front of two columns: the share of good runs, and a loss or an influence.
+    """Return the candidates on the Pareto front of two columns: the share of good runs, and a loss or an influence.
 
     Of a column of losses (``excess_...``, ``theorem``) less is better, and they count in
     steps of a factor of 1.5, since less is noise; an influence is best at 1.

@@ -1,4 +1,4 @@
-"""What is compared: balanced catch-up, and the methods that say which part of it does what."""
+"""The candidates: balanced catch-up, and methods that isolate the effect of each of its parts."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from latecomer.experiments import Grid
 __all__ = ["CANDIDATES", "RECOMMENDED", "Candidate", "find"]
 
 BETA = 0.05
-"""Of all of them: the beta at which the paper's ordering was most stable."""
+"""Beta of all candidates: the one at which the paper's ordering was most stable."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A method with its options; the learning rate is what it is judged over.
+    """A method with its options, without the learning rate.
 
     Args:
-        name: For tables and figures, short.
+        name: Short name for tables and figures.
         method: A name in `latecomer.optim.METHODS`.
         options: Its options, without lr.
 
@@ -38,7 +38,7 @@ class Candidate:
         return "adam" if self.method.endswith("adamw") else "momentum"
 
     def grid(self, rates: Iterable[float], **more: Any) -> Grid:
-        """Return the runs of this candidate: one for every learning rate, with more options of its rule if given."""
+        """Return the runs of this candidate: one for every learning rate, with additional options if given."""
         return Grid(self.method, {"lr": list(rates), **{k: [v] for k, v in {**self.options, **more}.items()}})
 
 
@@ -55,14 +55,14 @@ CANDIDATES: Mapping[str, Candidate] = {
         Candidate("balanced-momentum", "balanced-momentum", {"beta": BETA}),
     )
 }
-"""By name: the rules without a clip, then what each part of balanced catch-up does by itself."""
+"""Candidates by name: rules without a clip, then the parts of balanced catch-up one by one."""
 
 RECOMMENDED = "balanced-catch-up"
-"""Whose lead over the others is told."""
+"""The candidate whose lead over the others is shown."""
 
 
 def find(method: str, options: Mapping[str, Any]) -> Candidate | None:
-    """Return the candidate that a run was of, whatever its learning rate.
+    """Return the candidate of a run, whatever its learning rate.
 
     Examples:
         >>> find("clipped-catch-up", {"lr": 0.1, "beta": 0.05, "clip": 1.5}).name

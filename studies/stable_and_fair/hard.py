@@ -17,15 +17,15 @@ from .plans import HELD_OUT, METRICS, PAPERS_DELAYS, Size, stability_sweeps
 __all__ = ["HARD", "Setting", "hard_plan", "hard_table"]
 
 RATES = (0.01, 0.03, 0.06, 0.1)
-"""Of all settings but the fresh seeds, which have those of the size."""
+"""Number of seeds of all settings except "fresh seeds", which has that of the size."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One way to make it harder.
+    """A harder setting.
 
     Args:
-        name: In a few words.
+        name: Short name.
         delays: Name of the delay model.
         delay_options: Its arguments.
         digits: More arguments of digits.
@@ -67,13 +67,13 @@ HARD: tuple[Setting, ...] = (
     Setting("no delay", "constant", {"workers": 1, "slow_share": 0.1}),
     Setting("text, fresh seeds", all_rates=True, problem="text"),
 )
-"""All of them on other seeds than the plane."""
+"""The settings; all use other seeds than the main comparison."""
 
 
 def hard_plan(size: Size) -> dict[str, tuple[Sweep, Sweep | None]]:
     """Return the sweeps of every setting: over learning rates, and on the quadratic with its centres 10 apart.
 
-    Text has no quadratic, and a size without text not even its setting.
+    Text has no quadratic; a size without text has no setting for it.
 
     Examples:
         >>> from .plans import size_of
@@ -121,7 +121,7 @@ def _far(setting: Setting, size: Size, who: Sequence[Candidate]) -> Sweep:
 
 
 def hard_table(size: Size, store: Store) -> pl.DataFrame:
-    """Return one row a setting and candidate, of the runs that are there.
+    """Return one row per setting and candidate, from the runs in the store.
 
     ``stable`` is the share of runs within 5 % of the best mean in this setting, with its 95 % interval over seeds from
     ``low`` to ``high``; with ``_kin`` behind them, compared with the best of the same kind. ``best`` and ``slow`` are

@@ -1,4 +1,4 @@
-"""Runs of the research: those of any sweep, kept with what the clip did to slow and to fast samples."""
+"""Runs of the study, stored with the effect of the clip on slow and on fast samples."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Watch", "run_measured", "slow_over_fast"]
 
 
 def slow_over_fast(group: ArrayLike, weight: ArrayLike) -> float:
-    """Return the mean weight of the arrivals of group 1 and above over that of group 0; NaN where one is missing.
+    """Return the mean weight of the arrivals of group 1 and above over that of group 0; NaN if one is missing.
 
     Examples:
         >>> slow_over_fast([0, 0, 1], [1.0, 1.0, 0.25])
@@ -37,12 +37,12 @@ def slow_over_fast(group: ArrayLike, weight: ArrayLike) -> float:
 
 
 class Watch:
-    """Looks at a run while it goes: what the clip let pass, and where the iterates of a quadratic are.
+    """Records during a run what the clip let pass, and the iterates of a quadratic.
 
     Pass it to `latecomer.simulate` as ``watch`` and ask for `outcome` afterwards.
 
     Args:
-        problem: What is trained on.
+        problem: The problem.
         steps: Arrivals of the run.
 
     Examples:
@@ -66,7 +66,7 @@ class Watch:
             self.squares, self.now = 0.0, self.problem.squared_gradient(torch.full_like(self.total, self.problem.start))
 
     def __call__(self, server: Server) -> None:
-        """Look."""
+        """Record one arrival."""
         self.scales.append(getattr(server.optimizer, "last_scale", 1.0))
         if self.problem is not None:
             x = server.optimizer.param_groups[0]["params"][0].detach()
@@ -76,7 +76,7 @@ class Watch:
                 self.total.add_(x)
 
     def outcome(self, run: Run) -> dict[str, float | None]:
-        """Return what was seen; None where nothing can be said.
+        """Return the measures; None for those that do not apply.
 
         ``slow_over_fast`` is the mean influence of a slow arrival over that of a fast one with what the clip did,
         ``declared`` without. ``clipped_fast`` and ``clipped_slow`` are shares of arrivals that were clipped. On a
@@ -109,7 +109,7 @@ class Watch:
 
 
 def run_measured(spec: dict[str, Any], folder: str) -> FinishedRun:
-    """Make a run, look at it with `Watch`, and put it into the store with what was seen.
+    """Run a spec with `Watch`, and store the result with its measures.
 
     Examples:
         >>> import tempfile

@@ -1,4 +1,4 @@
-"""Which candidates are on the front: none other is as good in everything and better in something."""
+"""The Pareto front: candidates that no other one dominates."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["Score", "front"]
 
 @dataclass(frozen=True)
 class Score:
-    """One candidate on the plane.
+    """One candidate with its two scores.
 
     Args:
-        name: Which one.
+        name: Name of the candidate.
         stability: Share of learning rates that end near the best; more is better.
-        fairness: Whatever measures fairness, more is better: influence of slow over fast samples, or minus an excess
+        fairness: A measure of fairness, more is better: influence of slow over fast samples, or minus an excess
             loss. NaN counts as the worst.
 
     Examples:

@@ -29,9 +29,9 @@ __all__ = [
 ]
 
 CHOOSING = (0, 1, 2, 3, 4)
-"""Seeds that are looked at while choosing."""
+"""Seeds used for selection."""
 HELD_OUT = (100, 101, 102, 103, 104)
-"""Seeds for the final word."""
+"""Seeds of the final comparison."""
 PAPERS_DELAYS = {"workers": 7, "slow_share": 0.1, "exact": False}
 CIFAR10S_DELAYS = {"workers": 5, "slow_share": 0.5, "exact": False}
 TEXT: dict[str, Any] = {
@@ -44,12 +44,12 @@ TEXT: dict[str, Any] = {
     "limit": 1_000_000,
 }
 TEXTS_DELAYS = {"workers": 7, "cost": [1.0, 1.9, 4.4, 14.0], "shares": [0.4, 0.3, 0.2, 0.1]}
-"""What a window of each length costs, as `latecomer.problems.Text.costs` once measured it."""
+"""Cost of a window of each length, as once measured by `latecomer.problems.Text.costs`."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """What a run on a problem is judged by.
+    """The metric of a problem.
 
     Args:
         name: The metric.
@@ -72,18 +72,18 @@ METRICS: Mapping[str, Metric] = {
     "text": Metric("loss", f"loss_{TEXT['lengths'][-1]}", least=True),
     "cifar10": Metric(),
 }
-"""By problem."""
+"""Metrics by problem."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is run.
+    """Size of the study.
 
     Args:
         name: ``"quick"``, ``"standard"`` or ``"full"``.
         rates: Learning rates of the stability runs.
-        seeds: How many seeds of the stability runs.
-        fair_seeds: How many seeds of the fairness runs.
+        seeds: Number of seeds of the stability runs.
+        fair_seeds: Number of seeds of the fairness runs.
         fair_steps: Updates on the quadratics; the learning rate there is 60 over them.
         workers: M of the counter-example.
         digits: Network and updates.
@@ -120,7 +120,7 @@ SIZES: Mapping[str, Size] = {
 
 
 def size_of(name: str) -> Size:
-    """Return a size by its name.
+    """Return the size with this name.
 
     Examples:
         >>> len(size_of("standard").rates)
@@ -139,7 +139,7 @@ def fairness_sweeps(size: Size, who: Iterable[Candidate]) -> dict[str, Sweep]:
     """Return the runs on the two-centre quadratics by problem.
 
     Args:
-        size: How much.
+        size: The size.
         who: The candidates.
 
     Examples:
@@ -167,7 +167,7 @@ def counter_example_sweep(size: Size, who: Iterable[Candidate]) -> Sweep:
     """Return the runs on the counter-example to Theorem 1, with the theorem's lr and beta.
 
     Args:
-        size: How much.
+        size: The size.
         who: The candidates.
 
     Examples:
@@ -194,7 +194,7 @@ def stability_sweeps(size: Size, who: Iterable[Candidate]) -> dict[str, Sweep]:
     """Return the runs over learning rates by problem.
 
     Args:
-        size: How much.
+        size: The size.
         who: The candidates.
 
     Examples:

@@ -22,10 +22,10 @@ RATES = (0.003, 0.03, 0.06, 0.1)
 
 
 class Sleepy(Digits):
-    """Digits with a pause in every slow batch, so that on real workers it is late.
+    """Digits with a pause in every slow batch, so that it is late on real workers.
 
     Args:
-        pause: Seconds.
+        pause: Seconds of the pause.
         **options: Arguments of `Digits`.
 
     Examples:
@@ -42,7 +42,7 @@ class Sleepy(Digits):
         return f"Sleepy(pause={self.pause}, {super().__repr__()})"
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """Return the cross-entropy, later if the batch is slow."""
+        """Return the cross-entropy, after a pause if the batch is slow."""
         if int(batch[1][0]) in self.slow_classes:
             time.sleep(self.pause)
         return super().loss(model, batch)
@@ -58,16 +58,16 @@ def real(
     pause: float = 0.02,
     seed: int = 100,
 ) -> Iterator[dict[str, Any]]:
-    """Train every candidate with workers that really are late on slow samples; a row a candidate and learning rate.
+    """Train every candidate on workers that are really late on slow samples; one row per candidate and learning rate.
 
     Entries: ``candidate``, ``lr``, ``f1``, ``f1_slow`` and the mean delays ``slow`` and ``fast``.
 
     Args:
         names: Names in `CANDIDATES`.
         rates: Learning rates.
-        steps: Contributions a run.
+        steps: Contributions per run.
         workers: Real workers.
-        engine: Where they are.
+        engine: The engine.
         pause: Seconds that a slow batch takes longer.
         seed: Draws the samples, initialises the model.
 

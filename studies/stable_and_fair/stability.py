@@ -1,4 +1,4 @@
-"""How stable a method is: the share of learning rates that end near the best."""
+"""Stability of a method: the share of learning rates that end near the best."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOT_OPTIONS = frozenset({"self", "params", "lr", "seed"})
 
 @dataclass(frozen=True)
 class Stability:
-    """How often a candidate ended near the best.
+    """Stability of a candidate.
 
     Attributes:
         good: Runs within the margin.
@@ -46,14 +46,14 @@ class Stability:
 
     @property
     def interval(self) -> Interval | None:
-        """Where the share lies with 95 % confidence, by its spread over seeds; None with fewer than two."""
+        """The 95 % interval of the share, by its spread over seeds; None with fewer than two."""
         if len(self.by_seed) < 2:
             return None
         found = mean(list(self.by_seed.values()))
         return Interval(self.share, max(0.0, found.low), min(1.0, found.high))
 
     def lead(self, other: Stability) -> Interval | None:
-        """Return by how much its share is above that of another, paired by seed; None if they share fewer than two.
+        """Return the difference of its share to another's, paired by seed; None if they share fewer than two seeds.
 
         Examples:
             >>> first = Stability(3, 4, 0.01, 0.97, {0: 1.0, 1: 0.5})
@@ -65,7 +65,7 @@ class Stability:
 
 
 def candidate(row: Mapping[str, Any]) -> str:
-    """Name what a row of a sweep's table ran: the method and its options, without learning rate and seed.
+    """Return the name of the candidate of a row: the method and its options, without learning rate and seed.
 
     Examples:
         >>> row = {"method": "balanced-momentum", "seed": 3, "lr": 0.1, "beta": 0.05, "clip": 2.0, "gamma": None}
@@ -93,12 +93,12 @@ def stability(
     loss the best is the lowest, and what ends at ``(1 + within)·best`` or below is good.
 
     Args:
-        rows: One row a run, with ``method``, ``lr``, ``seed``, the options and the final metrics; of one problem.
-        metric: The column that counts.
+        rows: One row per run, with ``method``, ``lr``, ``seed``, the options and the final metrics; of one problem.
+        metric: The column to compare.
         least: Whether less of it is better, as of a loss.
-        within: How far off the best is still near.
+        within: Largest relative distance from the best.
         best: Compare with this instead, for example with the best of an earlier sweep.
-        named: The column that says which candidate a row is of; `candidate` by default.
+        named: The column with the candidate of a row; `candidate` by default.
 
     Examples:
         >>> rows = [

@@ -103,7 +103,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Parts:
-    """Measure what the error of the momentum consists of along a run: figure and rows.
+    """Measure the parts of the momentum's error along a run: figure and rows.
 
     Example: python -m studies.theory diagnose --workers 51 --out theory
     """
@@ -192,7 +192,7 @@ def _run(todo: Sequence[Any], processes: int, console: Console) -> pl.DataFrame:
 
 
 def _say_how_close(rows: pl.DataFrame, console: Console) -> None:
-    """Compare everything measured with what is proved."""
+    """Compare all measurements with the proved bound."""
     ratios = (rows["measured"] / rows["repaired"]).to_list()
     over = sum(ratio > 1 for ratio in ratios)
     word = "no row exceeds it" if not over else f"{over} rows EXCEED it"

@@ -1,4 +1,4 @@
-"""Schedules made to hurt: who arrives next depends on what is in flight, and the worst rule is searched for."""
+"""Adversarial schedules: the next arrival depends on what is in flight, and the worst rule is searched for."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Adversary", "measure", "worst"]
 
 @dataclass(frozen=True)
 class Adversary(DelayModel):
-    """The job with the largest score arrives next: so delays depend on the data as much as one likes.
+    """The job with the largest score arrives next, so delays may depend on the data in any way.
 
     The score is ``hold·g + age·a/M + swing·g·s + noise·u`` with g = +1 for a slow sample and -1 for a fast one, a its
     age in arrivals, s = ±1 a square wave, and u uniform noise.
@@ -31,9 +31,9 @@ class Adversary(DelayModel):
         workers: M.
         share: Share of the slow samples.
         hold: Negative holds slow samples back, positive fast ones.
-        age: Positive lets nothing wait for ever.
+        age: Positive bounds how long a job waits.
         swing: Holds one group for half a period and releases it in the other.
-        period: Of the square wave, in units of M arrivals.
+        period: Period of the square wave, in units of M arrivals.
         noise: Size of the random part.
 
     Examples:
@@ -77,7 +77,7 @@ def measure(
     start: float,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Return the mean squared gradient of ``f = x²/2`` with noise ±1, and the largest stochastic gradient seen.
+    """Return the mean squared gradient of ``f = x²/2`` with noise ±1, and the largest stochastic gradient in the run.
 
     Examples:
         >>> squared, largest = measure("catch-up", Adversary(workers=3), 200, lr=0.05, beta=0.2, start=1.0)
@@ -95,11 +95,11 @@ def measure(
         largest = max(largest, *(abs(x.item() - centre) for centre in problem.centres))
 
     trace = adversary.trace(steps, seed)
-    return mean_squared_gradient(problem, method, trace, lr=lr, beta=beta, look=look), largest
+    return mean_squared_gradient(problem, method, trace, lr=lr, beta=beta, on_iterate=look), largest
 
 
 def ratio(method: str, adversary: Adversary, steps: int, start: float, seed: int = 0) -> float:
-    """Return the mean squared gradient over the bound that is proved for the method, at the bound's parameters."""
+    """Return the mean squared gradient divided by the proved bound of the method, at the bound's parameters."""
     share, M = adversary.share, adversary.workers
     scale = 1.0 / max(share, 1.0 - share)
     sigma, sup = math.sqrt(share * (1 - share)) * scale, 1.0
@@ -130,8 +130,8 @@ def worst(
         method: ``"ordered-momentum"`` or ``"catch-up"``.
         workers: M.
         steps: T.
-        tries: How many schedules to try.
-        seed: Of the search.
+        tries: Number of schedules to try.
+        seed: Seed of the search.
 
     Examples:
         >>> found, adversary, start = worst("catch-up", workers=3, steps=200, tries=3)

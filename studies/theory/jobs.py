@@ -1,4 +1,4 @@
-"""The measurements behind the figures of docs/theory.md, each a list of small jobs that can run side by side."""
+"""The measurements behind the figures of docs/theory.md, as lists of small jobs that can run in parallel."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COSTS = (1.0, 10.0)
 
 
 def run(jobs: Sequence[StudyJob], processes: int) -> Iterator[dict[str, Any]]:
-    """Run jobs of this module, in parallel; rows come as they are done, each with its study's name.
+    """Run jobs of this module, in parallel; rows come in order of completion, each with its study's name.
 
     Examples:
         >>> list(run([("counter example", {"workers": 3, "method": "momentum", "dependent": True, "seed": 0})], 1))[0][
@@ -83,7 +83,7 @@ def rate_jobs(scale: float, seeds: int) -> list[StudyJob]:
 
 
 def time_jobs() -> list[StudyJob]:
-    """Return the choice of the fastest workers, one job a number of workers.
+    """Return the choice of the fastest workers, one job per number of workers.
 
     Examples:
         >>> len(time_jobs())
@@ -93,7 +93,7 @@ def time_jobs() -> list[StudyJob]:
 
 
 def adversary_jobs(tries: int, seeds: int) -> list[StudyJob]:
-    """Return searches for the schedule that hurts most.
+    """Return searches for the worst schedule.
 
     Examples:
         >>> len(adversary_jobs(tries=10, seeds=2))
@@ -122,7 +122,7 @@ def _nonconvex(steps: int, workers: int, dependent: bool, seed: int) -> dict[str
 
 @lru_cache(maxsize=1)
 def _regression() -> Logistic:
-    """Make the regression once a process: its minimum takes a while to find."""
+    """Create the regression once per process, because its minimum takes a while to compute."""
     return Logistic()
 
 
@@ -133,7 +133,7 @@ def _convex(steps: int, workers: int, position: float, dependent: bool, seed: in
 
 
 def _time(workers: int) -> dict[str, Any]:
-    """Take the fastest workers, run what Theorem 1 says they need, and look at the clock."""
+    """Use the fastest workers for the steps that Theorem 1 requires, and return the time."""
     problem = Quadratic(DIMENSIONS, (0.1, 1.0), centres=(0.0,), shares=(1.0,), start=0.5, noise=0.3)
     known: dict[str, Any] = {"L": problem.L, "delta": problem.delta, "sigma": 0.3 * DIMENSIONS**0.5}
     choice = fastest(DURATIONS, **known, epsilon=EPSILON)

@@ -39,7 +39,7 @@ class Slope(Interval):
         return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
 
     def no_slower_than(self, declared: float) -> bool:
-        """Say whether the interval excludes that the quantity falls more slowly than the declared power."""
+        """Return whether the interval excludes that the quantity falls more slowly than the declared power."""
         return self.high <= declared
 
 
@@ -68,7 +68,7 @@ def nonconvex_run(
         workers: M.
         seed: Draws schedule and samples.
         method: A method with a momentum.
-        delays: Who finishes when; everybody equally likely, whatever the sample, by default.
+        delays: The delay model; by default all workers are equally likely, independent of the sample.
 
     Examples:
         >>> row = nonconvex_run(steps=500, workers=3)
@@ -100,9 +100,10 @@ def convex_run(
         problem: The regression.
         steps: T.
         workers: M.
-        position: Where in Theorem 2's interval the learning rate is, from 0 (smallest) to 1 (largest), on a log scale.
+        position: Position of the learning rate in Theorem 2's interval, from 0 (smallest) to 1 (largest), on a log
+            scale.
         seed: Draws schedule and samples.
-        delays: Who finishes when; everybody equally likely, whatever the sample, by default.
+        delays: The delay model; by default all workers are equally likely, independent of the sample.
 
     Examples:
         >>> row = convex_run(Logistic(), steps=200, workers=3)
@@ -143,7 +144,7 @@ def constants(problem: Logistic) -> Constants:
 
 
 def fitted(rows: pl.DataFrame, x: str) -> tuple[Slope, NDArray[np.float64]]:
-    """Fit the power of ``measured`` in a column, and return the means over seeds too.
+    """Fit the power of ``measured`` in a column; return it with the means over seeds.
 
     Examples:
         >>> rows = pl.DataFrame({"steps": [10, 100, 1000], "measured": [1.0, 0.1, 0.01]})

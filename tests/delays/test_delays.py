@@ -168,7 +168,7 @@ def test_worker_speeds_by_hand(durations: list[float], noise: str, seed: int) ->
         assert (took > 0).all()
         if noise == "fixed":
             np.testing.assert_allclose(took, duration)
-        # It starts when it arrived, and nobody who is done by the last arrival is left out.
+        # It starts when it arrived, and no worker that is done by the last arrival is left out.
         np.testing.assert_allclose(trace.start[own][1:], trace.end[own][:-1])
         if noise == "fixed":
             assert own.sum() >= math.floor(trace.end[-1] / duration - 1e-9) - 1
@@ -234,7 +234,7 @@ def test_a_trace_is_its_seed(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_golden_trace(name: str) -> None:
-    """What a seed gives does not change behind anybody's back. `LATECOMER_GOLDEN=write` rewrites, on purpose."""
+    """The schedule of a seed does not change unnoticed. `LATECOMER_GOLDEN=write` rewrites, on purpose."""
     trace = MODELS[name]().trace(steps=40, seed=7)
     columns = {key: trace.columns[key].tolist() for key in ("worker", "seen", "version", "arrival", "group", "sample")}
     columns["end"] = [None if math.isnan(end) else round(end, 9) for end in trace.columns["end"]]
@@ -251,9 +251,9 @@ def test_recorded(tmp_path: Path) -> None:
     assert Recorded(path).trace() == trace
     assert Recorded(trace).trace(steps=30, seed=3) == trace.head(30)
     assert len(trace.head(30)) == 30
-    with pytest.raises(ValueError, match="has one seed, 3: asked for seed 4"):
+    with pytest.raises(ValueError, match="Invalid seed value: 4"):
         Recorded(trace).trace(seed=4)
-    with pytest.raises(ValueError, match="Cannot take 101 arrivals of a trace that has 100"):
+    with pytest.raises(ValueError, match="Invalid steps value: 101"):
         Recorded(trace).trace(steps=101)
 
 

@@ -56,7 +56,7 @@ def test_heads_of_the_right_form_with_any_contents(
 
 
 @given(data=st.data(), job=st.builds(Job, NUMBERS, NUMBERS, NUMBERS, st.integers(1, 2**62)))
-def test_a_damaged_head_is_refused_or_means_what_it_says(data: st.DataObject, job: Job) -> None:
+def test_a_damaged_head_is_refused_or_read_as_it_is(data: st.DataObject, job: Job) -> None:
     whole = bytearray(f.pack_head(f.head_of(job, f.NATIVE, (40,))))
     for _ in range(data.draw(st.integers(1, 4))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
@@ -97,9 +97,9 @@ def test_a_long_reason_is_cut_and_too_many_metrics_are_refused() -> None:
     event = f.event_of(0, f.unpack_head(f.pack_head(f.head_of(Failed(0, 1, "ä" * 9000, "b" * 9000))), 0))
     assert isinstance(event, Failed)
     assert event.reason.startswith("ä" * 800)
-    assert len(event.where) == f._WORDS
+    assert len(event.where) == f._TEXT_LIMIT
     head = f.pack_head(f.head_of(Failed(0, 1, "ä" * 9000, "b" * 9000)))
-    assert len(head) < select.PIPE_BUF  # a dying worker writes it whole or not at all
+    assert len(head) < select.PIPE_BUF  # a dying worker writes it atomically
     with pytest.raises(f.FrameError, match="fewer metrics"):
         f.pack_head(f.head_of(Evaluated(0, 1, {f"metric number {i}": 0.0 for i in range(2000)})))
 

@@ -1,4 +1,4 @@
-"""Specs round-trip, the store keeps whole runs only, a sweep survives kills and gives the same table."""
+"""Specs round-trip, the store keeps complete runs only, a sweep survives kills and gives the same table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 
 from latecomer.cli.main import main
 from latecomer.experiments import Grid, RunSpec, Store, Sweep, missing, run_sweep
-from latecomer.experiments.store import _here
+from latecomer.experiments.store import _host_id
 from latecomer.experiments.sweep import run_one
 from latecomer.paper import PRESETS, SIZES, preset
 
@@ -56,7 +56,7 @@ def test_the_paper_sized_grids_are_the_papers() -> None:
     assert preset("cifar10", "paper").delay_options["workers"] == 5
 
 
-def test_a_key_is_what_a_run_says() -> None:
+def test_a_key_depends_on_the_spec_only() -> None:
     run = small().runs()[0]
     assert run.key == RunSpec(**json.loads(json.dumps(run.as_dict()))).key
     for change in ({"seed": 7}, {"steps": 61}, {"options": {"lr": 0.3}}, {"problem_options": {"noise": 0.4}}):
@@ -70,8 +70,8 @@ SPEC = small().to_toml()
     ("text", "message"),
     [
         ("", "lacks"),
-        ("name = ", "is no TOML"),
-        ("surprise = 1", "does not know"),
+        ("name = ", "is not valid TOML"),
+        ("surprise = 1", "has unknown entries"),
         (SPEC.replace("quadratic", "cubic"), "Unknown problem 'cubic'"),
         (SPEC.replace('"momentum"', '"adam"'), "Unknown method 'adam'"),
         (SPEC.replace("data-dependent", "random"), "Unknown delay model 'random'"),
@@ -161,14 +161,14 @@ def test_killed_three_times_and_resumed_gives_the_same_bytes(tmp_path: Path) -> 
 def test_what_the_dead_have_left_is_swept_up(tmp_path: Path) -> None:
     store, run = Store(tmp_path), small().runs()[0]
     run_one(run.as_dict(), str(tmp_path))
-    dead, here = 99999999, _here()
+    dead, here = 99999999, _host_id()
     owners = (f"{dead}-{here}", f"{os.getpid()}-{here}", f"{dead}-elsewhere", f"x-{here}", f"{dead}-longago")
     left, *others, old = (tmp_path / run.key[:2] / f".part-{owner}-abc" for owner in owners)
     for part in (left, *others, old):
         part.mkdir()
     (left / "run.json").write_text("{")
     os.utime(old, (0, time.time() - 90_000))
-    store.sweep_up()
+    store.remove_leftovers()
     assert not left.exists()
     assert not old.exists()
     assert all(part.exists() for part in others)
@@ -177,7 +177,7 @@ def test_what_the_dead_have_left_is_swept_up(tmp_path: Path) -> None:
 
 def test_what_the_dying_leave_is_swept_up_when_the_next_sweep_ends(tmp_path: Path) -> None:
     dying = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    part = tmp_path / "00" / f".part-{dying.pid}-{_here()}-abc"
+    part = tmp_path / "00" / f".part-{dying.pid}-{_host_id()}-abc"
     part.mkdir(parents=True)
     runs = run_sweep(small(), Store(tmp_path), processes=1)
     assert next(runs)

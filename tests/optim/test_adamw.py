@@ -37,7 +37,7 @@ def test_the_defaults_are_those_of_torch_adamw() -> None:
     assert relative(flat(ours), flat(theirs)) < 1e-12
 
 
-def test_slow_samples_have_their_say() -> None:
+def test_slow_samples_have_their_influence() -> None:
     """Gradients of one size: the denominator is the same for all, and the rule is linear in what arrives."""
     trace = lc.delays.DataDependent(workers=7, slow_share=0.1).trace(steps=3000, seed=0)
     x = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))

@@ -149,7 +149,7 @@ def test_bad_second_gradients(name: str) -> None:
     with pytest.raises(ValueError, match="previous_grads and arrival exclude each other"):
         opt.step(previous_grads=good, arrival=Arrival(5, 5))
     assert unchanged(opt, before)
-    with pytest.raises(ValueError, match="cannot stand for a gradient of delay 2"):
+    with pytest.raises(ValueError, match="cannot give a gradient of delay 2"):
         opt.step(lambda: 0.0, delay=2)
     assert unchanged(opt, before)
     opt.step(previous_grads=good)
@@ -249,7 +249,7 @@ def test_delay_adaptive_needs_the_number_of_workers_only_when_it_matters() -> No
     opt = make("delay-adaptive", parameters(), workers=None)
     run(opt, [0, 0])
     before = snapshot(opt)
-    with pytest.raises(ValueError, match=r"the number of workers: write DelayAdaptiveSGD\(params, lr=..., workers=M\)"):
+    with pytest.raises(ValueError, match=r"the number of workers: use DelayAdaptiveSGD\(params, lr=..., workers=M\)"):
         opt.step(delay=1)
     assert unchanged(opt, before)
     opt.step(arrival=Arrival(3, 2, workers=4))
@@ -304,7 +304,7 @@ def test_foreign_checkpoints_are_refused(name: str) -> None:
     if opt.state_dict()["state"]:
         reshaped = make(name, parameters(shapes=((4, 3), (5,), ())))
         run(reshaped, [0, 0])
-        with pytest.raises(ValueError, match=r"of parameter 0 has shape \(4, 3\).*of another model"):
+        with pytest.raises(ValueError, match=r"of parameter 0 has shape \(4, 3\).*belongs to another model"):
             opt.load_state_dict(reshaped.state_dict())
         assert unchanged(opt, before)
 
@@ -318,11 +318,11 @@ def test_query_needs_room_for_its_points(name: str) -> None:
 
 def test_catch_up_is_another_method_than_plain_ordered_momentum() -> None:
     plain, catching = running("ordered-momentum"), running("catch-up")
-    with pytest.raises(ValueError, match=r"'catch_up': True.*not of.*'catch_up': False"):
+    with pytest.raises(ValueError, match=r"'catch_up': True.*this optimizer is.*'catch_up': False"):
         plain.load_state_dict(catching.state_dict())
 
 
-def test_torchs_words_get_a_hint() -> None:
+def test_torchs_argument_names_get_a_hint() -> None:
     with pytest.raises(ValueError, match=r"momentum=0\.9 is beta=0\.1"):
         Momentum([{"params": parameters(), "momentum": 0.9}], lr=0.1)
     opt = running("momentum")

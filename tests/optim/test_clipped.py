@@ -28,7 +28,7 @@ def test_a_clip_that_never_bites_changes_no_bit(name: str, delays: list[int]) ->
 
 
 @given(norms=st.lists(st.floats(0.0, 1e6), min_size=1, max_size=30), c=st.floats(1.01, 10.0))
-def test_nothing_above_the_threshold_passes_and_what_is_below_does_so_whole(norms: list[float], c: float) -> None:
+def test_gradients_above_the_threshold_are_clipped_and_others_are_not(norms: list[float], c: float) -> None:
     x = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
     opt = METHODS["clipped-catch-up"]([x], lr=1.0, beta=1.0, clip=c, clip_rate=0.1)
     for norm in norms:
@@ -125,7 +125,7 @@ def test_a_norm_that_overflows_is_clipped_all_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_gradients_of_zero_say_nothing_about_the_others(name: str) -> None:
+def test_zero_gradients_do_not_change_the_scale(name: str) -> None:
     """Of samples already learnt a hinge loss has no gradient; those that have one keep theirs."""
     x = torch.nn.Parameter(torch.zeros(1))
     opt, passed = METHODS[name]([x], lr=0.0), []
@@ -136,7 +136,7 @@ def test_gradients_of_zero_say_nothing_about_the_others(name: str) -> None:
 
 
 def test_what_a_rare_group_keeps_under_one_scale() -> None:
-    """The fixed point of the page: c·(1-q)/(1-c·q)·a/b of its say, or all of it from c = 1/q on."""
+    """The fixed point of the page: c·(1-q)/(1-c·q)·a/b of its influence, or all of it from c = 1/q on."""
     slow = np.random.default_rng(0).random(20_000) < 0.2
     for c, b in ((2.0, 10.0), (3.0, 100.0), (6.0, 1000.0)):
         scale, left = 1.0, []
@@ -181,7 +181,7 @@ def test_late_gradients_that_are_always_larger_are_not_clipped_for_it(c: float) 
 
 
 def test_a_slow_worker_is_not_late() -> None:
-    """Only the wait beyond a worker's own mean counts: with constant waits there is one class, whoever is slow."""
+    """Only the wait beyond a worker's own mean counts: with constant waits there is one class."""
     x = torch.nn.Parameter(torch.zeros(1))
     opt = METHODS["balanced-momentum"]([x], lr=0.0)
     late = []

@@ -100,7 +100,7 @@ def test_the_box_has_two_sides_and_may_differ_by_coordinate() -> None:
 def test_a_closure_cannot_stand_for_a_late_gradient_of_version_1_either(name: str) -> None:
     opt = make(name, parameters())
     run(opt, [0, 0])
-    with pytest.raises(ValueError, match="cannot stand for a gradient of delay 2"):
+    with pytest.raises(ValueError, match="cannot give a gradient of delay 2"):
         opt.step(lambda: 0.0, delay=2)
     assert opt.t == 2
 

@@ -161,7 +161,7 @@ def test_through_a_server_or_in_a_loop_is_the_same_to_the_bit(name: str, delays:
     "name",
     ["ordered-momentum", "catch-up", "ordered-mu2", "balanced-catch-up", "catch-up-adamw"],
 )
-def test_a_schedule_that_nobody_needs_any_more_is_forgotten(name: str) -> None:
+def test_a_schedule_that_is_not_needed_any_more_is_dropped(name: str) -> None:
     """With the oldest version in flight known, a per-update schedule stays a short list, and nothing else changes."""
     runs = []
     for oldest in (False, True):

@@ -143,7 +143,7 @@ def test_the_choice_is_the_best_on_validation_and_the_judge_is_the_test_set(tmp_
     assert final.problem_options["split"] == "test"
     assert not set(final.seeds) & set(made.grid.seeds)
     assert len(final.runs()) == 2 * len(chosen)
-    with pytest.raises(ValueError, match="nothing is chosen on test data"):
+    with pytest.raises(ValueError, match="nothing may be selected on test data"):
         choose(final, store)
 
 
@@ -202,10 +202,12 @@ def test_claims_follow_what_was_measured() -> None:
         for lr, cut in ((lr, {"ordered-momentum": 9, "momentum": 3}.get(name, 5 + seed % 2)) for lr in range(1, 10))
     ]
     verdicts = {row.claim: row.verdict for row in sensitivity_claims(pl.DataFrame(rates))}
-    assert verdicts["ordered-momentum stands more learning rates than momentum"] == "undecided"  # three that agree
+    assert (
+        verdicts["ordered-momentum is stable over more learning rates than momentum"] == "undecided"
+    )  # three that agree
     more = pl.concat([pl.DataFrame(rates).with_columns(pl.col("seed") + 3 * k) for k in range(2)])
     verdicts = {row.claim: row.verdict for row in sensitivity_claims(more)}
-    assert verdicts["ordered-momentum stands more learning rates than momentum"] == "held"
+    assert verdicts["ordered-momentum is stable over more learning rates than momentum"] == "held"
     assert verdicts["ordered-mu2 stands more learning rates than mu2 (gamma 0.1)"] == "undecided"
     assert verdicts["catch-up stands more learning rates than ordered-momentum"] == "not held"
 
@@ -225,7 +227,7 @@ def test_the_delay_model_is_judged_by_its_schedules() -> None:
     assert nine / rows.filter("dependent")["appearances"].to_numpy().sum() == pytest.approx(0.108, abs=0.01)
 
 
-def test_what_is_missing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_runs_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "mnist", "--store", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
     assert "are not in" in capsys.readouterr().err
     (tmp_path / "file").write_text("")

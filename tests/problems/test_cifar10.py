@@ -227,7 +227,7 @@ def without(name: str) -> dict[str, Tensor]:
         (lambda: {**fake(), "fc.weight": torch.ones(1000, 2048)}, r"fc.weight is \(1000, 2048\) there"),
         (lambda: {**fake(), "bn1.weight": torch.ones(4, dtype=torch.int64)}, "bn1.weight is of torch.int64"),
         (lambda: {**fake(), "bn1.weight": torch.full((4,), torch.nan)}, "bn1.weight has a NaN or an infinity"),
-        (lambda: {"state_dict": fake()}, "holds no state dict, 'state_dict' is dict: save model.state_dict"),
+        (lambda: {"state_dict": fake()}, "is not a state dict, 'state_dict' is dict: save model.state_dict"),
         (lambda: [torch.ones(1)], "holds no state dict but list"),
         (lambda: {}, "conv1.weight is not in it"),
     ],
@@ -245,7 +245,7 @@ def test_files_that_do_not_fit_change_nothing(make: Callable[[], Any], message: 
 def test_a_file_cut_short_is_refused(tmp_path: Path, zipped: bool, kept: int) -> None:
     path = saved(tmp_path / "w.pth", ResNet18(width=SLIM).state_dict(), _use_new_zipfile_serialization=zipped)
     path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(ValueError, match="is cut short or not a file of weights: fetch it again"):
+    with pytest.raises(ValueError, match="is truncated or not a file of weights: download it again"):
         read_weights(path)
 
 
@@ -310,10 +310,10 @@ def test_fine_tuning_starts_from_the_file_and_the_seed_draws_the_last_layer(tiny
     assert not torch.equal(one.fc.weight, other.fc.weight)
     with torch.no_grad():
         one.conv1.weight.zero_()
-    assert bool(problem.model(0).conv1.weight.any())  # nobody trains the problem's own copy
+    assert bool(problem.model(0).conv1.weight.any())  # the problem's own copy is not trained
 
 
-def test_the_repr_says_which_run_it_is(tiny: list[Any], tmp_path: Path) -> None:
+def test_the_repr_identifies_the_run(tiny: list[Any], tmp_path: Path) -> None:
     assert repr(Cifar10(width=0.25, weights="none", slow_classes=[7, 2])) == (
         "Cifar10(width=0.25, weights='none', stem='imagenet', slow_classes=(2, 7), batch_size=16, split='test')"
     )

@@ -1,4 +1,4 @@
-"""The text problem: a causal model, windows by length, costs that grow with it, and files nobody trained on."""
+"""The text problem: a causal model, windows by length, costs that grow with it, and held-out files."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ SCRIPT = textwrap.dedent(
     def watch(server):
         if server.arrivals >= 120 and not told:
             told.append(print("going", flush=True))
-        time.sleep(0.01 * (bool(told) and len(sys.argv) > 2))  # a victim waits for its murderer
+        time.sleep(0.01 * (bool(told) and len(sys.argv) > 2))  # the process waits to be killed
     options = dict(lr=0.01, checkpoint=sys.argv[1], checkpoint_every=50, callbacks=[lc.training.OnArrival(watch)])
     run = lc.simulate(lc.problems.quadratic(), "catch-up", trace, **options)
     print(run.state["x"].tolist())
@@ -158,7 +158,7 @@ def test_checkpoints_of_other_runs_and_broken_ones_are_refused(tmp_path: Path) -
     whole = newest.read_bytes()
     for damaged in (b"", b"nonsense", whole[: len(whole) // 2]):
         newest.write_bytes(damaged)
-        with pytest.warns(UserWarning, match="is damaged .*: going back to the one before"):
+        with pytest.warns(UserWarning, match="is damaged .*: trying the one before it"):
             assert bits(go()) == bits(straight)
     for file in path.glob("arrival-*.json"):
         file.write_bytes(b"nonsense")
@@ -175,7 +175,7 @@ def test_a_checkpoint_of_another_version_gets_one_sentence(tmp_path: Path) -> No
         lc.simulate(Quadratic(), "momentum", trace, lr=0.1, checkpoint=tmp_path)
 
 
-def test_a_diverged_run_ends_cleanly_and_says_when() -> None:
+def test_a_diverged_run_ends_cleanly_and_records_when() -> None:
     trace = lc.delays.Constant(workers=3).trace(steps=5000, seed=0)
     run = lc.simulate(Quadratic(), "async-sgd", trace, lr=50.0)
     assert run.diverged_at is not None
@@ -255,7 +255,7 @@ def test_what_is_no_problem_trace_policy_or_function_gets_a_sentence() -> None:
         ),
         ((Vector(), "momentum", trace), TypeError, r"got a tensor of shape \(8, 1\)"),
         ((NoMetrics(), "momentum", trace), TypeError, "evaluate must return a dict of names and numbers, got 3"),
-        ((Taken(), "momentum", trace), ValueError, "may not call a metric 'update'"),
+        ((Taken(), "momentum", trace), ValueError, "may not return a metric named 'update'"),
     ]:
         with pytest.raises(kind, match=message):
             lc.simulate(*arguments, lr=0.1)

@@ -115,7 +115,7 @@ def test_equals_share_the_front_and_nan_is_never_ahead() -> None:
     assert [score.name for score in front(scores)] == ["d", "a", "b"]
 
 
-def test_runs_that_nobody_looked_at_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_without_measures_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A sweep of the same spec has the same keys, but no measure of fairness."""
     run = hard_plan(size_of("quick"))["M = 3"][0].runs()[0]
     Store(tmp_path / "runs").put(run, pl.DataFrame({"update": [run.steps]}), {"diverged_at": None}, 0.0)

@@ -92,7 +92,7 @@ def test_noise_that_changes_with_the_point_needs_its_own_bound() -> None:
     assert without.repaired(1e-5) == half.repaired(1e-5) > whole.repaired(1e-5) > whole.bound(1e-5)
 
 
-def test_tiny_noise_is_no_trouble() -> None:
+def test_tiny_noise_causes_no_error() -> None:
     k = {"L": 1.0, "delta": 1.0, "sigma": 1e-170, "workers": 3, "steps": 100}
     assert theory.repaired_nonconvex(**k).beta == 1 / 32
     assert theory.delay_adaptive_lr(**k, delay=0) == pytest.approx(1 / 3)
@@ -134,7 +134,7 @@ def test_prior_rates_and_useful_workers() -> None:
         (lambda: theory.nonconvex(L=1, delta=1, sigma=1, workers=2, steps=0), "Invalid steps value: 0"),
         (lambda: theory.convex(L=1, D=0, sigma=1, workers=2, steps=10), "Invalid D value: 0"),
         (lambda: theory.convex(L=1, D=1, sigma=1, workers=2, steps=10).bound(1.0), r"expected lr <= 1/\(4 L T\)"),
-        (lambda: theory.nonconvex(L=1e-200, delta=1e-200, sigma=1, workers=2, steps=10), "is out of reach"),
+        (lambda: theory.nonconvex(L=1e-200, delta=1e-200, sigma=1, workers=2, steps=10), "is out of range"),
         (lambda: theory.fastest([1.0], L=1, delta=1, sigma=1, epsilon=1e-200), "Invalid epsilon value"),
         (lambda: theory.fastest([], L=1, delta=1, sigma=1, epsilon=0.1), "Invalid number of durations value: 0"),
         (lambda: theory.fastest([1, -1], L=1, delta=1, sigma=1, epsilon=0.1), "Invalid duration value: -1"),

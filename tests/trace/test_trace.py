@@ -59,24 +59,24 @@ BREAKS = [
     ({"worker": (4, 3)}, 4, "workers are 0 to 2"),
     ({"worker": (4, -1)}, 4, "workers are 0 to 2"),
     ({"group": (4, 2)}, 4, "groups are 0 to 1"),
-    ({"group": (4, -1)}, 4, "who arrived has a group"),
+    ({"group": (4, -1)}, 4, "a ticket that arrived has a group"),
     ({"status": (4, 6)}, 4, "a status is one of"),
-    ({"status": (4, -1)}, 4, "what arrived is applied"),
-    ({"status": (4, 4)}, 4, "what arrived is applied"),
-    ({"status": (4, 3)}, 4, "what is held or never arrived is no update"),
-    ({"arrival": (4, 0)}, 4, "what arrived is applied"),
+    ({"status": (4, -1)}, 4, "if and only if it arrived"),
+    ({"status": (4, 4)}, 4, "if and only if it arrived"),
+    ({"status": (4, 3)}, 4, "or one that never arrived, is not an update"),
+    ({"arrival": (4, 0)}, 4, "if and only if it arrived"),
     ({"arrival": (4, 31)}, 4, "arrivals are 1 to 30"),
     ({"arrival": (4, -3)}, 4, "arrivals are 1 to 30"),
     ({"seen": (4, 0)}, 4, "tickets are issued in order"),
     ({"status": (4, 3), "update": (4, 0)}, None, "updates count 1, 2, ... in order of arrival"),
-    ({"update": (4, 0)}, 4, "what is applied or zero is an update"),
+    ({"update": (4, 0)}, 4, "an applied or zero arrival is an update"),
     ({"update": (4, 30)}, 4, "updates count 1, 2, ... in order of arrival"),
-    ({"update": (31, 31)}, 31, "what is held or never arrived is no update"),
-    ({"ended": (4, 20)}, 4, "what is lost or called off says when"),
-    ({"ended": (4, -2)}, 4, "what ends does so after it was issued"),
-    ({"ended": (31, 3)}, 31, "what ends does so after it was issued"),
-    ({"status": (31, 5)}, 31, "what is lost or called off says when"),
-    ({"status": (31, 5), "ended": (31, 30)}, 31, "in a strict trace nothing is lost or called off"),
+    ({"update": (31, 31)}, 31, "or one that never arrived, is not an update"),
+    ({"ended": (4, 20)}, 4, "ended is set if and only if"),
+    ({"ended": (4, -2)}, 4, "a ticket ends after it was issued"),
+    ({"ended": (31, 3)}, 31, "a ticket ends after it was issued"),
+    ({"status": (31, 5)}, 31, "ended is set if and only if"),
+    ({"status": (31, 5), "ended": (31, 30)}, 31, "a strict trace has no lost or cancelled tickets"),
     ({"version": (4, 0)}, 4, "starts from the newest iterate"),
     ({"version": (4, 9)}, 4, "starts from the newest iterate"),
     ({"version": (4, 1)}, 4, "starts from the newest iterate"),
@@ -98,7 +98,7 @@ def test_every_rule_names_the_row_that_breaks_it(cells: dict[str, Any], row: int
 def test_two_tickets_cannot_arrive_at_once_or_before_they_were_issued() -> None:
     trace = good()
     other = int(trace.columns["arrival"][5])
-    with pytest.raises(TraceError, match=r"no two tickets arrive at once|arrivals are 1 to"):
+    with pytest.raises(TraceError, match=r"no two tickets have the same arrival|arrivals are 1 to"):
         changed(trace, arrival=(4, other))
     # Swap two arrivals so that a late ticket arrives before it was issued.
     columns = {name: column.copy() for name, column in trace.columns.items()}
@@ -252,7 +252,7 @@ def test_damage_is_noticed_before_polars_believes_it(tmp_path: Path, capfd: pyte
 def test_a_change_that_keeps_all_rules_is_noticed(tmp_path: Path) -> None:
     path = good().save(tmp_path / "a.parquet")
     rewrite(path, with_header(model="somebody else's"))
-    with pytest.raises(TraceError, match="does not fit its own checksum"):
+    with pytest.raises(TraceError, match="does not match its checksum"):
         lc.Trace.load(path)
 
 
@@ -280,7 +280,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     assert [p.name for p in tmp_path.iterdir()] == ["a.parquet"]
 
 
-def test_describe_says_what_there_is() -> None:
+def test_describe_summarises_a_trace() -> None:
     text = lc.delays.DataDependent(workers=7, slow_share=0.1).trace(steps=2000, seed=0).describe()
     assert "2,000 arrivals of 2,006 tickets, 7 workers, policy async, seed 0" in text
     assert "in flight besides the arriving one: 6.00 on average, at most 6" in text
@@ -298,7 +298,7 @@ def test_columns_are_read_only_for_the_trace_and_not_for_the_caller() -> None:
     mine["worker"][0] = 1
 
 
-def test_words_in_a_header_are_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_in_a_header_are_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from latecomer.cli.main import main
 
     path = changed(good(), header={"model": "x[/foo] [bold]"}).save(tmp_path / "a.parquet")
@@ -306,7 +306,7 @@ def test_words_in_a_header_are_words(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "x[/foo] [bold]" in capsys.readouterr().out
 
 
-def test_a_header_with_countless_seats_costs_nothing() -> None:
+def test_a_header_with_many_workers_costs_nothing() -> None:
     assert "... and 1,999,999,980 more" in changed(good(), header={"workers": 2_000_000_000}).describe()
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not there, verified, and a full disk costs a warning."""
+"""Checkpoints: atomic and verified; a full disk costs a warning."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_damaged_newest_checkpoint_falls_back_and_nothing_is_lost(harm: str, t
         tensors.unlink()
     else:
         newest.write_text(newest.read_text()[:100])
-    with pytest.warns(UserWarning, match="is damaged .*: going back to the one before"):
+    with pytest.warns(UserWarning, match="is damaged .*: trying the one before it"):
         resumed = lc.fit(regression(), steps=60, checkpoint=folder, record=tmp_path / "run.parquet", **OPTIONS)
     assert replay(tmp_path / "run.parquet", regression()).difference == 0.0
     # In one process the schedule is fixed, so the journal must lead back to the run that never stopped.
@@ -145,7 +145,7 @@ def test_a_journal_on_a_full_disk_costs_a_warning_and_goes_on_after_a_later_chec
     assert replay(result.record or "", regression()).difference == 0.0
 
 
-def test_a_torn_journal_is_cut_at_its_last_whole_entry(tmp_path: Path) -> None:
+def test_a_truncated_journal_is_cut_at_its_last_complete_entry(tmp_path: Path) -> None:
     lc.fit(regression(), steps=60, checkpoint=tmp_path, callbacks=[Stop(17)], **{**OPTIONS, "checkpoint_every": 100})
     for path in sorted(tmp_path.glob("arrival-*"))[2:]:  # as if it had been killed: only the start and the journal
         path.unlink()
@@ -208,7 +208,7 @@ def photographed(folder: Path, copy: Path, arrival: int) -> Path:
 
 
 def goes_on(folder: Path, record: Path, arrival: int) -> None:
-    """It goes on with this arrival, counts every ticket once, and replays to the bit from its very start."""
+    """It resumes with this arrival, counts every ticket once, and replays to the bit from its very start."""
     seen: list[int] = []
 
     class See(lc.training.Callback):

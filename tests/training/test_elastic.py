@@ -19,23 +19,25 @@ from latecomer.training import faults, replay
 
 
 class Late(InlineEngine):
-    """Some seats are taken only when somebody says so."""
+    """Some workers start only when a test says so."""
 
     def __init__(self, late: set[int]) -> None:
         self.late, self.kept = late, dict[int, Ready]()
 
     def start(self, spec: WorkerSpec, seats: int, slots: int) -> Sequence[Slot]:
         made = super().start(spec, seats, slots)
-        self.kept = {event.seat: event for event in self._news if isinstance(event, Ready) and event.seat in self.late}
-        self._news = type(self._news)(event for event in self._news if event.seat not in self.late)
+        self.kept = {
+            event.seat: event for event in self._events if isinstance(event, Ready) and event.seat in self.late
+        }
+        self._events = type(self._events)(event for event in self._events if event.seat not in self.late)
         return made
 
     def come(self, seat: int) -> None:
-        self._news.append(self.kept.pop(seat))
+        self._events.append(self.kept.pop(seat))
 
 
 class OneByOne(Late):
-    """Late seats are taken one after the other, each as soon as nothing else happens."""
+    """Late workers start one after the other, each when there are no other events."""
 
     def __init__(self, late: set[int]) -> None:
         super().__init__(late)
@@ -50,7 +52,7 @@ class OneByOne(Late):
 
 
 class Come(lc.training.Callback):
-    """Has seats taken at arrivals."""
+    """Starts late workers at given arrivals."""
 
     def __init__(self, *when: tuple[int, int], stop: int | None = None) -> None:
         self.when, self.stop = when, stop
@@ -81,8 +83,8 @@ def test_workers_join_out_of_order_and_the_run_replays(tmp_path: Path) -> None:
     assert replay(path, regression()).difference == 0.0
 
 
-def test_who_joined_out_of_order_can_be_killed_and_evaluations_stay_those_of_the_model(tmp_path: Path) -> None:
-    """The server's worker 2 sits in the engine's seat 3 here, and snapshots lie behind the slots of all seats."""
+def test_a_worker_that_joined_out_of_order_can_be_killed_and_evaluations_stay_correct(tmp_path: Path) -> None:
+    """The server's worker 2 is in the engine's seat 3 here, and snapshots come after the slots of all seats."""
     path, kills = tmp_path / "run.parquet", KillAt((2, 35), (3, 45), (2, 60))
     with pytest.warns(UserWarning, match="A worker has joined"):
         result = lc.fit(
@@ -96,7 +98,7 @@ def test_who_joined_out_of_order_can_be_killed_and_evaluations_stay_those_of_the
     assert result.history["loss"].to_list() == again.run.history["loss"].to_list()
 
 
-def test_who_joined_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_joined_workers_are_there_after_a_restart(tmp_path: Path) -> None:
     options = {**OPTIONS, "checkpoint": tmp_path / "ckpt", "checkpoint_every": 100, "steps": 60}
     with pytest.warns(UserWarning, match="A worker has joined"):
         lc.fit(regression(), engine=Late({2, 3}), callbacks=[Come((3, 10), stop=30)], **options)
@@ -127,7 +129,7 @@ def twice(trace: lc.Trace) -> list[int]:
     ],
 )
 @pytest.mark.filterwarnings("ignore:A worker has joined")
-def test_no_version_counts_twice_whoever_comes_late(
+def test_no_version_counts_twice_when_workers_join_late(
     late: set[int], come: list[tuple[int, int]], options: dict[str, int], tmp_path: Path
 ) -> None:
     path = tmp_path / "run.parquet"
@@ -141,7 +143,7 @@ def test_no_version_counts_twice_whoever_comes_late(
 
 @pytest.mark.parametrize("more", [{"workers": 3, "min_workers": 1, "max_workers": 3}, {"workers": 2, "max_workers": 3}])
 @pytest.mark.filterwarnings("ignore:A worker has joined")
-def test_tickets_of_who_does_not_come_back_go_to_others(more: dict[str, int], tmp_path: Path) -> None:
+def test_tickets_of_absent_workers_go_to_others(more: dict[str, int], tmp_path: Path) -> None:
     options = {**OPTIONS, **more, "checkpoint": tmp_path / "ckpt", "checkpoint_every": 10}
     lc.fit(regression(), engine="inline", callbacks=[Come(stop=31)], steps=100, **options)
     path = tmp_path / "run.parquet"
@@ -162,15 +164,15 @@ def test_the_run_begins_with_enough_workers() -> None:
     assert result.server.arrivals == 20
 
 
-def test_who_waits_for_workers_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_waits_for_workers_warns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faults, "WAIT_WARNING", 0.0)
-    with pytest.warns(UserWarning, match=r"1 of 3 workers are ready, and the run begins with 3.*min_workers="):
+    with pytest.warns(UserWarning, match=r"1 of 3 workers are ready; the run begins with 3.*min_workers="):
         result = lc.fit(regression(), lr=0.05, workers=3, engine=OneByOne({0, 1}), steps=20)
     assert result.server.arrivals == 20
     assert not np.diff(result.trace.version[:3]).any()  # all of them began at once
 
 
-def test_seats_that_are_taken_from_the_start_are_ordinary(tmp_path: Path) -> None:
+def test_workers_that_are_ready_at_the_start_are_ordinary(tmp_path: Path) -> None:
     path = tmp_path / "run.parquet"
     result = lc.fit(regression(), steps=40, engine="inline", record=path, **OPTIONS)
     assert result.server.workers == 4

@@ -46,7 +46,7 @@ class KillEvaluator(lc.training.Callback):
 
 
 def test_an_evaluation_that_raises_at_once_ends_the_run_with_its_reason() -> None:
-    with pytest.raises(ValueError, match=r"The task's evaluation raises: KeyError: 'no such metric' \(.*line"):
+    with pytest.raises(ValueError, match=r"The evaluation of the task raised: KeyError: 'no such metric' \(.*line"):
         lc.fit(regression(evaluate=raises), engine="inline", **OPTIONS)
 
 
@@ -65,7 +65,7 @@ def test_a_killed_evaluator_is_replaced_and_every_row_has_its_metrics(engine: st
 
 
 def test_metrics_may_not_take_the_names_of_columns() -> None:
-    with pytest.raises(ValueError, match="may not call a metric 'train_loss'"):
+    with pytest.raises(ValueError, match="may not return a metric named 'train_loss'"):
         lc.fit(regression(evaluate=takes_a_name), engine="inline", **OPTIONS)
 
 
@@ -79,17 +79,17 @@ def test_only_workers_can_be_killed_by_the_run() -> None:
 
 
 class Done(InlineEngine):
-    """Has done all it was asked by the time anybody looks."""
+    """Has finished all jobs when its events are read."""
 
     def events(self, timeout: float | None = None) -> list[Event]:
         found: list[Event] = []
-        while self._waiting or self._news:
+        while self._waiting or self._events:
             found += super().events(timeout)
         return found
 
 
-def test_a_slow_server_takes_nobody_for_hung(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every look at the clock is an hour later than the last: the answers are there, only nobody has read them."""
+def test_a_slow_server_does_not_kill_workers_as_hung(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every reading of the clock is an hour later: the answers are there, but not read yet."""
 
     class Clock:
         now = 0.0
@@ -103,11 +103,11 @@ def test_a_slow_server_takes_nobody_for_hung(monkeypatch: pytest.MonkeyPatch) ->
     assert (result.deaths, result.reissued) == (0, 0)
 
 
-def test_one_poisonous_ticket_does_not_stop_a_run_even_as_the_first(tmp_path: Path) -> None:
+def test_one_failing_ticket_does_not_stop_a_run_even_as_the_first(tmp_path: Path) -> None:
     from engine_tasks import Trouble
 
     problem = Trouble(tmp_path, "raise", tickets=(0,), times=50)
-    with pytest.warns(UserWarning, match="Ticket 0 .* came to nothing 3 times"):
+    with pytest.warns(UserWarning, match="Ticket 0 .* failed 3 times"):
         result = lc.fit(problem, lr=0.01, workers=1, engine="inline", steps=20)
     assert list(result.given_up or ()) == [0]
     assert result.server.arrivals == 20
@@ -137,21 +137,21 @@ class Nobody(InlineEngine):
 
     def start(self, spec: WorkerSpec, seats: int, slots: int) -> Sequence[Slot]:
         made = super().start(spec, seats, slots)
-        self.kept = [event for event in self._news if event.seat == seats - spec.evaluators]
-        self._news = type(self._news)(event for event in self._news if event not in self.kept)
+        self.kept = [event for event in self._events if event.seat == seats - spec.evaluators]
+        self._events = type(self._events)(event for event in self._events if event not in self.kept)
         return made
 
     def events(self, timeout: float | None = None) -> list[Event]:
         found = super().events(timeout)
         if not found:
-            self._news.extend(self.kept)
+            self._events.extend(self.kept)
             self.kept = []
         return found
 
 
-def test_a_run_that_waits_for_its_evaluator_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_waits_for_its_evaluator_warns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "WAIT_WARNING", 0.0)
-    with pytest.warns(UserWarning, match="The run waits for an evaluation.*is there room for one more process"):
+    with pytest.warns(UserWarning, match="The run is waiting for an evaluation.*a free core for one more process"):
         result = lc.fit(regression(evaluate=score), lr=0.05, workers=2, steps=20, evaluate_every=2, engine=Nobody())
     assert result.history.height == 11
     assert result.history["loss"].is_not_nan().all()

@@ -69,7 +69,7 @@ def test_a_ticket_that_fails_once_is_computed_again(what: str, setting: dict[str
 def test_a_ticket_that_always_fails_counts_with_weight_zero(what: str, setting: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "tried").mkdir()
     problem = Trouble(tmp_path / "tried", what, tickets=(5,), times=50)
-    with pytest.warns(UserWarning, match=r"Ticket 5 \(sample \d+\) came to nothing 3 times"):
+    with pytest.warns(UserWarning, match=r"Ticket 5 \(sample \d+\) failed 3 times"):
         result = lc.fit(problem, steps=24, record=tmp_path / "run.parquet", **(OPTIONS | setting))
     exactly_once(result, 24, updates=24 // setting["workers"])
     assert list(result.given_up or ()) == [5]
@@ -93,7 +93,7 @@ def test_nan_counts_as_an_arrival_of_weight_zero(setting: dict[str, Any], tmp_pa
 def test_a_task_that_raises_from_the_start_ends_the_run_with_its_reason(tmp_path: Path) -> None:
     problem = Trouble(tmp_path, "raise", tickets=tuple(range(100)), times=100)
     with pytest.raises(
-        ValueError, match=r"The task raises on its first tickets: KeyError: 'no such sample' \(.*py, line"
+        ValueError, match=r"The task raised on its first tickets: KeyError: 'no such sample' \(.*py, line"
     ):
         lc.fit(problem, steps=20, **OPTIONS)
 
@@ -189,7 +189,7 @@ def test_a_contribution_that_comes_twice_counts_once(tmp_path: Path) -> None:
     replays(result, problem)
 
 
-def test_a_script_without_a_guard_is_told_what_it_lacks(tmp_path: Path) -> None:
+def test_a_script_without_a_main_guard_raises_with_the_remedy(tmp_path: Path) -> None:
     script = tmp_path / "careless.py"
     script.write_text("import latecomer as lc\nlc.fit(lc.problems.quadratic(), lr=0.1, workers=1, steps=5)\n")
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}

@@ -36,9 +36,7 @@ def test_the_local_engine_keeps_the_contract() -> None:
 
 
 def test_the_inline_engine_keeps_the_contract() -> None:
-    assert (
-        len(check_engine(InlineEngine, processes=False)) == len(CHECKS) - 3
-    )  # nobody can be killed by what it computes
+    assert len(check_engine(InlineEngine, processes=False)) == len(CHECKS) - 3  # no job can kill its worker
 
 
 def test_checks_that_do_not_exist_are_named() -> None:
@@ -50,7 +48,7 @@ def test_checks_that_do_not_exist_are_named() -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_every_method_trains_and_replays_to_the_bit(name: str, tmp_path: Path) -> None:
     options = {**OPTIONS[name], "lr": 1e-3 if name == "ordered-mu2-anytime" else 0.02}
-    options.pop("workers", None)  # the server says how many there are
+    options.pop("workers", None)  # the server knows the number
     task = regression()
     path = tmp_path / "run.parquet"
     result = lc.fit(task, method=name, workers=3, engine="inline", steps=25, record=path, **options)
@@ -148,7 +146,7 @@ class Stream(IterableDataset[int]):
     ("change", "words"),
     [
         ({"dataset": Stream()}, "pass batch_fn="),
-        ({"dataset": None}, "needs a dataset, or a batch_fn"),
+        ({"dataset": None}, "needs either a dataset or a batch_fn"),
         ({"batch_size": 1000}, "the dataset has 128 samples"),
         ({"batch_size": 0}, "Invalid batch_size value: 0"),
         ({"sampler": "shuffled"}, "expected None, 'independent'"),
@@ -159,17 +157,17 @@ class Stream(IterableDataset[int]):
         ({"timeout": -1.0}, "Invalid timeout value"),
         ({"clip_norm": -1.0}, "Invalid clip_norm value"),
         ({"loss_fn": None}, "fit needs a loss_fn"),
-        ({"groups": ("a", "b")}, "one name a group"),
+        ({"groups": ("a", "b")}, "one name per group"),
         ({"checkpoint": __file__}, "is a file"),
     ],
 )
-def test_what_cannot_work_is_said_before_anything_starts(change: dict[str, Any], words: str) -> None:
+def test_invalid_arguments_raise_before_anything_starts(change: dict[str, Any], words: str) -> None:
     options: dict[str, Any] = {"loss_fn": nn.functional.mse_loss, "dataset": data(), "steps": 5, "lr": 0.1, **change}
     with pytest.raises((ValueError, TypeError), match=words):
         lc.fit(network(), **options)
 
 
-def test_a_lambda_or_an_inner_function_says_what_to_do_instead() -> None:
+def test_a_lambda_or_an_inner_function_raises_with_the_remedy() -> None:
     def inner(model: nn.Module, batch: Any) -> torch.Tensor:
         return model(batch[0]).sum()
 
@@ -192,11 +190,11 @@ def test_what_workers_are_sent_is_what_was_there() -> None:
     assert all(torch.equal(got[key], sent[key]) for key in ("a", "half", "part", "one"))
     assert np.array_equal(got["array"], sent["array"])
     assert np.array_equal(got["words"], sent["words"])
-    got["a"].zero_()  # its own pages: nobody else sees it
+    got["a"].zero_()  # private pages: no other process sees it
     assert tied.abs().sum() > 0
 
 
-def test_a_notebooks_cell_says_what_to_do_instead() -> None:
+def test_a_notebook_cell_raises_with_the_remedy() -> None:
     code = (
         "import latecomer as lc, torch\n"
         "def loss(model, batch): return model(batch[0]).sum()\n"
@@ -204,10 +202,10 @@ def test_a_notebooks_cell_says_what_to_do_instead() -> None:
         "lc.fit(torch.nn.Linear(3, 1), loss, data, lr=0.1, steps=5)\n"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert "lives in a notebook or a console" in run.stderr.splitlines()[-1]
+    assert "of a notebook or a console" in run.stderr.splitlines()[-1]
 
 
-def test_a_buffer_that_nobody_can_average_is_refused() -> None:
+def test_a_buffer_that_cannot_be_averaged_is_refused() -> None:
     class Counts(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -451,5 +449,5 @@ def test_a_ticket_that_is_given_up_names_its_samples() -> None:
             return torch.zeros(1), torch.zeros(1)
 
     task = lc.Task(torch.nn.Linear(1, 1), torch.nn.functional.mse_loss, Broken(), batch_size=4)
-    with pytest.warns(UserWarning, match=r"\(dataset\[i\] for i = (\d+, )*7(, \d+)*\) came to nothing"):
+    with pytest.warns(UserWarning, match=r"\(dataset\[i\] for i = (\d+, )*7(, \d+)*\) failed"):
         lc.fit(task, lr=0.1, engine="inline", steps=8)

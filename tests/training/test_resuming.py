@@ -24,7 +24,7 @@ OPTIONS: dict[str, Any] = {"lr": 0.05, "workers": 2, "engine": "inline", "checkp
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
-def without_last_words(folder: Path, arrival: int) -> None:
+def without_last_checkpoint(folder: Path, arrival: int) -> None:
     """Remove the checkpoint of the end: a server that is killed does not write one."""
     (folder / f"arrival-{arrival:09d}.json").unlink()
 
@@ -61,7 +61,7 @@ def test_without_a_first_checkpoint_there_is_no_run(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("write", [1, 2])
-def test_a_checkpoint_of_the_same_arrival_is_replaced_whole_or_not_at_all(
+def test_a_checkpoint_of_the_same_arrival_is_replaced_atomically(
     write: int, killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = Checkpoints(tmp_path, keep=1)
@@ -75,7 +75,7 @@ def test_a_checkpoint_of_the_same_arrival_is_replaced_whole_or_not_at_all(
         real(path, data)
 
     monkeypatch.setattr(module, "_write", ends)
-    if killed:  # nobody tidies up
+    if killed:  # no cleanup
         monkeypatch.setattr(Checkpoints, "_tidy", lambda self: None)
     with pytest.raises(OSError, match="No space"):
         kept.write(20, {"x": torch.ones(3)})
@@ -115,7 +115,7 @@ def test_a_gap_in_the_journal_is_remembered_over_a_crash(tmp_path: Path, monkeyp
     with pytest.warns(UserWarning, match="journal cannot be written"), pytest.raises(RuntimeError, match="died"):
         lc.fit(regression(), steps=80, checkpoint=folder, callbacks=[Die(26)], keep=9, **OPTIONS)
     monkeypatch.undo()
-    without_last_words(folder, 26)
+    without_last_checkpoint(folder, 26)
     seen: list[int] = []
     with pytest.raises(RuntimeError, match="died"):
         lc.fit(regression(), steps=80, checkpoint=folder, callbacks=[See(seen), Die(47)], keep=9, **OPTIONS)
@@ -136,13 +136,13 @@ def test_a_journal_that_does_not_fit_is_followed_as_far_as_it_does(
 ) -> None:
     with pytest.raises(RuntimeError, match="died"):
         lc.fit(regression(), steps=60, checkpoint=tmp_path, callbacks=[Die(17)], **OPTIONS)
-    without_last_words(tmp_path, 17)
+    without_last_checkpoint(tmp_path, 17)
     journal = Journal(tmp_path / "journal")
     journal.open(len(journal.read(0)))
     journal.append(Entry(*what, 0, 99.0))
     journal.close()
     seen: list[int] = []
-    with pytest.warns(UserWarning, match="does not fit its checkpoint"):
+    with pytest.warns(UserWarning, match="does not match its checkpoint"):
         lc.fit(regression(), steps=60, checkpoint=tmp_path, callbacks=[See(seen)], **OPTIONS)
     assert seen == list(range(18, 61))
 
@@ -153,7 +153,7 @@ def test_a_ticket_that_killed_its_worker_before_does_not_kill_the_server_when_it
     options: dict[str, Any] = {**OPTIONS, "engine": "local", "workers": 1, "checkpoint": tmp_path / "ckpt"}
     with pytest.raises(RuntimeError, match="died"):
         lc.fit(problem, steps=30, callbacks=[Die(17)], **options)
-    without_last_words(tmp_path / "ckpt", 17)
+    without_last_checkpoint(tmp_path / "ckpt", 17)
     for path in (tmp_path / "tried").iterdir():  # it kills again, twice
         path.unlink()
     seen: list[int] = []
@@ -181,15 +181,15 @@ def test_attempts_are_remembered(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="died"):
         lc.fit(problem, **{**options, "engine": Dying()})
-    without_last_words(tmp_path / "ckpt", 12)
-    with pytest.warns(UserWarning, match="Ticket 12 .* came to nothing 3 times"):
+    without_last_checkpoint(tmp_path / "ckpt", 12)
+    with pytest.warns(UserWarning, match="Ticket 12 .* failed 3 times"):
         result = lc.fit(problem, **options)
     assert result.failures == 3
     assert list(result.given_up or ()) == [12]
 
 
 class Stuck(InlineEngine):
-    """Never reports an evaluation; when the server waits for one, somebody presses Ctrl-C."""
+    """Never reports an evaluation; when the server waits for one, it is interrupted."""
 
     def events(self, timeout: float | None = None) -> list[Event]:
         found = [event for event in super().events(timeout) if not isinstance(event, Evaluated)]
@@ -279,7 +279,7 @@ def test_a_sampler_with_a_generator_of_its_own_follows_the_ticket(make: str, tmp
     assert replay(tmp_path / "run.parquet", task).difference == 0.0  # though it has been gone through before
 
 
-def test_a_sampler_that_nobody_can_repeat_is_refused() -> None:
+def test_a_sampler_that_cannot_be_repeated_is_refused() -> None:
     task = lc.Task(network, nn.functional.mse_loss, data(), batch_size=16, sampler=Counting())
     with pytest.raises(ValueError, match="gives another order every time"):
         lc.fit(task, steps=10, lr=0.05, engine="inline")

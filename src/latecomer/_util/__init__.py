@@ -1,1 +1,1 @@
-"""Small helpers that know nothing of training: checks, files, seeds, names, intervals, processes, extras."""
+"""Helpers that do not depend on training: checks, files, seeds, names, intervals, processes, extras."""

@@ -1,4 +1,4 @@
-"""What a hyper-parameter may be, and the sentence a wrong one gets."""
+"""Checks of arguments, with errors that name the value and the allowed range."""
 
 from __future__ import annotations
 
@@ -12,15 +12,7 @@ __all__ = ["AT_LEAST_ZERO", "POSITIVE", "UNIT", "Range", "checked_flag", "whole_
 
 
 class Range(NamedTuple):
-    """An interval that a number must lie in, and what to tell who is outside it.
-
-    Examples:
-        >>> Range(0, 1, low_open=True).check("beta", 0.1)
-        0.1
-        >>> Range(0, 1, low_open=True).check("beta", 1.2)
-        Traceback (most recent call last):
-        ValueError: Invalid beta value: 1.2 (expected 0 < beta <= 1)
-    """
+    """An interval of allowed numbers, and advice for values outside it."""
 
     low: float
     high: float = math.inf
@@ -28,13 +20,7 @@ class Range(NamedTuple):
     advice: str = ""
 
     def check(self, name: str, value: Any) -> float:
-        """Return ``value`` as a float, or raise with the value, the allowed range and the remedy.
-
-        Examples:
-            >>> Range(0).check("lr", "fast")
-            Traceback (most recent call last):
-            TypeError: Invalid lr value: 'fast' (expected a number, got str)
-        """
+        """Return ``value`` as a float, or raise with the value, the allowed range and the advice."""
         if type(value) is not float:
             if isinstance(value, bool) or not isinstance(value, Real):
                 _check_one_element(name, value)
@@ -48,12 +34,7 @@ class Range(NamedTuple):
         raise ValueError(f"Invalid {name} value: {number:g} (expected {self.describe(name)}){self.advice}")
 
     def describe(self, name: str) -> str:
-        """Write the interval as an inequality.
-
-        Examples:
-            >>> Range(0, 1, low_open=True).describe("beta")
-            '0 < beta <= 1'
-        """
+        """Return the interval as an inequality."""
         text = f"{self.low:g} {'<' if self.low_open else '<='} {name}"
         return f"{text} < inf" if self.high == math.inf else f"{text} <= {self.high:g}"
 
@@ -73,15 +54,7 @@ UNIT = Range(0, 1, low_open=True)
 
 
 def whole_number(name: str, value: Any, *, least: int = 0, most: int | None = None) -> int:
-    """Return ``value`` as an ``int`` in this range; floats and booleans are refused, numpy integers are not.
-
-    Examples:
-        >>> whole_number("delay", 3)
-        3
-        >>> whole_number("delay", 2.5)
-        Traceback (most recent call last):
-        TypeError: Invalid delay value: 2.5 (expected a whole number, got float)
-    """
+    """Return ``value`` as an ``int`` in this range; floats and booleans are refused, numpy integers are accepted."""
     if type(value) is not int:
         if isinstance(value, bool):
             raise TypeError(f"Invalid {name} value: {value!r} (expected a whole number, got bool)")
@@ -100,13 +73,7 @@ def whole_number(name: str, value: Any, *, least: int = 0, most: int | None = No
 
 
 def checked_flag(name: str, value: Any) -> bool:
-    """Return ``value`` if it is True or False.
-
-    Examples:
-        >>> checked_flag("catch_up", 1)
-        Traceback (most recent call last):
-        TypeError: Invalid catch_up value: 1 (expected True or False)
-    """
+    """Return ``value`` if it is True or False, else raise."""
     if not isinstance(value, bool):
         raise TypeError(f"Invalid {name} value: {value!r} (expected True or False)")
     return value

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Atomic writes, and checks that a folder can be written."""
 
 from __future__ import annotations
 
@@ -13,21 +13,12 @@ __all__ = ["UnwritableError", "atomic", "writable", "writable_file"]
 
 
 class UnwritableError(OSError):
-    """Something that cannot be written, as opposed to read."""
+    """A file or folder that cannot be written, as opposed to read."""
 
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """Yield a path to write to; when all went well it takes the place of ``path`` in one go.
-
-    Examples:
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     target = Path(folder) / "a.txt"
-        ...     with atomic(target) as temporary:
-        ...         _ = temporary.write_text("whole")
-        ...     target.read_text(), len(list(Path(folder).iterdir()))
-        ('whole', 1)
-    """
+    """Yield a temporary path to write to; without an error it replaces ``path`` atomically."""
     if not path.name or path.is_dir():
         raise UnwritableError(errno.EISDIR, "it is a folder, not a file", str(path))
     temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
@@ -37,21 +28,14 @@ def atomic(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     except OSError as error:
         if error.filename in (None, str(temporary), temporary, str(path.parent), path.parent):
-            raise UnwritableError(error.errno, error.strerror, str(path)) from error  # name what was asked for
+            raise UnwritableError(error.errno, error.strerror, str(path)) from error  # name the user's path
         raise
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def writable(folder: Path) -> None:
-    """Make a folder and try it, so that an unwritable folder fails before the work.
-
-    Examples:
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     writable(Path(folder) / "new")
-        ...     (Path(folder) / "new").is_dir()
-        True
-    """
+    """Create a folder and test it, so that an unwritable folder fails before the work."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder):
@@ -61,13 +45,7 @@ def writable(folder: Path) -> None:
 
 
 def writable_file(path: Path) -> None:
-    """Make the folder of a file and try it.
-
-    Examples:
-        >>> writable_file(Path("."))
-        Traceback (most recent call last):
-        ValueError: cannot write '.': it is a folder, not a file
-    """
+    """Create and test the folder of a file."""
     if not path.name or path.is_dir():
         raise ValueError(f"cannot write {str(path)!r}: it is a folder, not a file")
     writable(path.parent)

@@ -1,4 +1,4 @@
-"""Ctrl-C that waits until a step is done."""
+"""Defers Ctrl-C until an update is complete."""
 
 from __future__ import annotations
 
@@ -12,14 +12,7 @@ __all__ = ["interrupts_between_arrivals"]
 
 @contextmanager
 def interrupts_between_arrivals() -> Iterator[list[int]]:
-    """Collect Ctrl-C in a list, so that it never falls into the middle of an update.
-
-    Examples:
-        >>> with interrupts_between_arrivals() as interrupted:
-        ...     signal.raise_signal(signal.SIGINT)
-        ...     len(interrupted)
-        1
-    """
+    """Collect Ctrl-C in a list, so that it never interrupts an update."""
     caught: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield caught

@@ -1,4 +1,4 @@
-"""A number with the interval it lies in, and how to get one from a handful of measurements."""
+"""Confidence intervals of a few measurements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Interval", "mean"]
 
 @dataclass(frozen=True)
 class Interval:
-    """A number, and between what and what it lies with 95 % confidence.
+    """A number with its 95 % confidence interval.
 
     Examples:
         >>> str(Interval(1.0, 0.5, 1.5)), Interval(1.0, 0.5, 1.5).half
@@ -37,12 +37,12 @@ class Interval:
 
 
 def mean(values: Sequence[float] | NDArray[np.float64], comparisons: int = 1) -> Interval:
-    """Return the mean of independent measurements with Student's interval; one measurement tells nothing of its spread.
+    """Return the mean of independent measurements with Student's interval; one measurement has an infinite interval.
 
     Args:
         values: The measurements.
-        comparisons: Out of how many the one that is looked at was picked: the interval is widened so that all of them
-            together hold with 95 % confidence (Bonferroni).
+        comparisons: Number of comparisons that the interval must cover together: it is widened so that all of them hold
+            with 95 % confidence (Bonferroni).
 
     Examples:
         >>> str(mean([1.0, 2.0, 3.0]))
@@ -54,7 +54,7 @@ def mean(values: Sequence[float] | NDArray[np.float64], comparisons: int = 1) ->
         from scipy import stats  # type: ignore[import-untyped,unused-ignore]
 
     if not len(values):
-        raise ValueError("The mean of no measurements is asked for")
+        raise ValueError("mean needs at least one value")
     found = np.asarray(values, dtype=float)
     if len(found) == 1:
         return Interval(float(found[0]), -math.inf, math.inf)

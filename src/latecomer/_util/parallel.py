@@ -1,4 +1,4 @@
-"""Many runs at once: one process each, one torch thread each, results as they come, gone at once when interrupted."""
+"""Many calls in parallel processes with one torch thread each; an interrupt ends them all."""
 
 from __future__ import annotations
 
@@ -22,36 +22,32 @@ T = TypeVar("T")
 
 
 def in_parallel(function: Callable[..., T], jobs: Sequence[tuple[Any, ...]], processes: int) -> Iterator[T]:
-    """Call a function on every job and yield the results in the order they are done.
+    """Call a function on every job and yield the results in order of completion.
 
-    With one process everything happens in this one, in order.
+    With one process the calls run in this process, in order.
 
     Args:
-        function: Something that can be imported by name.
-        jobs: Its arguments, one tuple a call.
-        processes: How many at a time.
-
-    Examples:
-        >>> list(in_parallel(divmod, [(7, 2), (9, 4)], processes=1))
-        [(3, 1), (2, 1)]
+        function: A function that can be imported by name.
+        jobs: Its arguments, one tuple per call.
+        processes: Number of processes.
     """
     whole_number("processes", processes, least=1)
     if processes == 1:
         return (function(*job) for job in jobs)
-    return _spawned(function, jobs, processes)
+    return _in_processes(function, jobs, processes)
 
 
-def _spawned(function: Callable[..., T], jobs: Sequence[tuple[Any, ...]], processes: int) -> Iterator[T]:
+def _in_processes(function: Callable[..., T], jobs: Sequence[tuple[Any, ...]], processes: int) -> Iterator[T]:
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_begin)
+    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_set_up_worker)
     try:
-        with _children_deaf_to_interrupts():
+        with _children_ignore_interrupts():
             futures = [pool.submit(function, *job) for job in jobs]
         for future in as_completed(futures):
             yield future.result()
     except BrokenProcessPool as error:
         pool.shutdown(wait=False, cancel_futures=True)
-        raise ValueError("A worker process was killed, perhaps for want of memory: try fewer processes") from error
+        raise ValueError("A worker process was killed, perhaps because memory ran out: try fewer processes") from error
     except BaseException:
         for process in list((pool._processes or {}).values()):
             process.terminate()
@@ -60,22 +56,22 @@ def _spawned(function: Callable[..., T], jobs: Sequence[tuple[Any, ...]], proces
     pool.shutdown()
 
 
-def _begin() -> None:
-    """Set a worker up: one torch thread, and gone when whoever started it is gone, however that came about."""
+def _set_up_worker() -> None:
+    """Use one torch thread, and exit when the parent process ends, even if it is killed."""
     torch.set_num_threads(1)
     parent = multiprocessing.parent_process()
 
-    def follow() -> None:
+    def exit_with_parent() -> None:
         if parent is not None:
             parent.join()
             os._exit(1)
 
-    threading.Thread(target=follow, daemon=True).start()
+    threading.Thread(target=exit_with_parent, daemon=True).start()
 
 
 @contextmanager
-def _children_deaf_to_interrupts() -> Iterator[None]:
-    """Let Ctrl-C reach this process only: what ignores it when it is born goes on ignoring it."""
+def _children_ignore_interrupts() -> Iterator[None]:
+    """Ignore Ctrl-C while processes start: they inherit that and go on ignoring it, only this process gets it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

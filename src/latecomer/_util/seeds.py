@@ -1,4 +1,4 @@
-"""One root seed, many named streams: who draws from one never changes what another gives."""
+"""One root seed, many named streams: drawing from one stream never changes another."""
 
 from __future__ import annotations
 
@@ -14,37 +14,18 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def stream(seed: int, name: str, *index: int) -> np.random.Generator:
-    """Return the generator of the stream ``name`` under ``seed``; numbers after it number sub-streams.
-
-    Examples:
-        >>> bool(stream(0, "arrivals").integers(100) == stream(0, "arrivals").integers(100))
-        True
-        >>> bool(stream(0, "arrivals").integers(2**60) == stream(0, "durations").integers(2**60))
-        False
-    """
+    """Return the generator of the stream ``name`` under ``seed``; further numbers select a sub-stream."""
     return np.random.default_rng(np.random.SeedSequence([seed, zlib.crc32(name.encode()), *index]))
 
 
 def sample_seeds(seed: int, tickets: int, first: int = 0) -> NDArray[np.uint64]:
-    """Return the sample seed of the tickets ``first`` to ``first + tickets - 1``: the ticket alone decides it.
-
-    Examples:
-        >>> bool((sample_seeds(0, 10)[3:] == sample_seeds(0, 7, first=3)).all())
-        True
-    """
+    """Return the sample seeds of tickets ``first`` to ``first + tickets - 1``; only seed and ticket decide them."""
     start = np.random.SeedSequence([seed, zlib.crc32(b"samples")]).generate_state(1, np.uint64)
     return _mixed(start + (np.arange(first, first + tickets, dtype=np.uint64) + np.uint64(1)) * _GOLDEN)
 
 
 def picks(sample: int, size: int, below: int) -> NDArray[np.int64]:
-    """Return which ``size`` of ``below`` things a ticket draws, with replacement, by its sample seed.
-
-    Examples:
-        >>> picks(sample=7, size=4, below=100).tolist() == picks(sample=7, size=4, below=100).tolist()
-        True
-        >>> bool(np.bincount(picks(sample=7, size=80_000, below=8), minlength=8).min() > 9_600)
-        True
-    """
+    """Return ``size`` indices below ``below``, drawn with replacement by a ticket's sample seed."""
     return (_mixed(np.array([sample], dtype=np.uint64) + _steps(size)) % np.uint64(below)).astype(np.int64)
 
 
@@ -62,11 +43,5 @@ def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def uniforms(seeds: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Turn 64-bit seeds into numbers in [0, 1): the draw that belongs to each ticket.
-
-    Examples:
-        >>> u = uniforms(sample_seeds(0, 1000))
-        >>> bool(0 <= u.min() and u.max() < 1)
-        True
-    """
+    """Turn 64-bit seeds into numbers in [0, 1)."""
     return (seeds >> np.uint64(11)).astype(np.float64) * 2.0**-53

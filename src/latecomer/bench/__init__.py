@@ -1,4 +1,4 @@
-"""Measurements that a user can repeat: workers under kills, and how many workers are enough."""
+"""Measurements that a user can repeat: training under random kills, and the capacity of a server."""
 
 from .capacity import Capacity, Costs, capacity, measure_costs, simulated_rate
 from .soak import Soak, soak

@@ -1,4 +1,4 @@
-"""Where one server saturates: measured costs, a bandwidth and a gradient's duration in, workers and updates out."""
+"""The capacity of one server: workers and updates per second, from costs, bandwidth and gradient duration."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["Capacity", "Costs", "capacity", "measure_costs", "simulated_rate"]
 
 @dataclass(frozen=True)
 class Costs:
-    """What an update costs the server, in seconds.
+    """Costs of an update on the server, in seconds.
 
     Args:
-        update: A parameter: counting an arrival, applying it and writing the next point.
-        wire: A byte that goes through the network stack and the encryption; 0 where memory is shared.
-        fixed: An update, whatever its size: messages, bookkeeping.
+        update: Per parameter: counting an arrival, applying it and writing the next point.
+        wire: Per byte through the network stack and the encryption; 0 if memory is shared.
+        fixed: Per update, independent of its size: messages, bookkeeping.
 
     Examples:
         >>> capacity(Costs(update=1e-9, wire=0.0, fixed=1e-4), [1000], gigabits=10, gradient=1.0)[0].limit
@@ -46,14 +46,14 @@ class Costs:
 
 @dataclass(frozen=True)
 class Capacity:
-    """What one server can do with a model.
+    """The capacity of one server for a model.
 
     Attributes:
         size: Number of parameters.
-        bf16: Whether the wire is half as wide.
-        rate: Updates a second at which it saturates.
+        bf16: Whether points and gradients are sent as bfloat16.
+        rate: Updates per second at which the server saturates.
         limit: What saturates: ``"update"``, ``"encryption"`` or ``"bandwidth"``.
-        workers: How many workers it takes to get there; more only make delays longer.
+        workers: Number of workers at which it saturates; more only lengthen the delays.
 
     Examples:
         >>> costs = Costs(update=1e-9, wire=0.0, fixed=0.0)
@@ -71,19 +71,19 @@ class Capacity:
 def capacity(
     costs: Costs, sizes: Sequence[int], gigabits: float, gradient: float, points: int = 1, dtype: int = 4
 ) -> list[Capacity]:
-    """Compute where one server saturates, for every size with the plain wire and with bfloat16.
+    """Compute where one server saturates, for every size with full precision and with bfloat16.
 
-    Points go down while gradients come up, so the larger of the two directions takes the time. What the server's
-    processor and its network do overlaps, so the slower of them sets the rate. A worker is busy for a gradient, both
-    transfers and the update that lies between them.
+    Points and gradients are sent at the same time, so the larger direction counts. Processor and network of the server
+    overlap, so the slower of them sets the rate. A worker is busy for a gradient, both transfers and the update between
+    them.
 
     Args:
-        costs: What an update costs.
+        costs: Costs of an update.
         sizes: Numbers of parameters.
-        gigabits: Bandwidth of the server's network, in gigabits a second each way.
-        gradient: Seconds a worker takes for a gradient.
-        points: Points a ticket has: 2 for rules such as mu2.
-        dtype: Bytes of a parameter.
+        gigabits: Bandwidth of the server's network, in gigabits per second each way.
+        gradient: Seconds per gradient on a worker.
+        points: Points per ticket: 2 for methods such as mu2.
+        dtype: Bytes per parameter.
 
     Examples:
         >>> table = capacity(Costs(0.0, 0.0, 0.0), sizes=[10_000_000], gigabits=10, gradient=0.1)
@@ -97,7 +97,7 @@ def capacity(
     whole_number("points", points, least=1)
     whole_number("dtype", dtype, least=1)
     if not len(sizes):
-        raise ValueError("Invalid sizes: there are none (expected at least one number of parameters)")
+        raise ValueError("Invalid sizes: [] (expected at least one number of parameters)")
     rows = []
     for size in sizes:
         whole_number("size", size, least=1)
@@ -120,17 +120,16 @@ def capacity(
 def simulated_rate(
     workers: int, gradient: float, service: float, travel: float = 0.0, arrivals: int = 2000, seed: int = 0
 ) -> tuple[float, float]:
-    """Let workers queue for one server; return updates a second and the mean delay.
+    """Simulate workers that queue for one server; return updates per second and the mean delay.
 
-    Gradients take exponentially distributed times, which is uneven enough for a queue to form before the server is busy
-    all the time.
+    Durations of gradients are exponential: irregular enough that a queue forms before the server is always busy.
 
     Args:
-        workers: How many.
+        workers: Number of workers.
         gradient: Mean seconds of a gradient.
-        service: Seconds the server takes for an update.
+        service: Seconds per update on the server.
         travel: Seconds of both transfers.
-        arrivals: Updates to count.
+        arrivals: Number of updates.
         seed: Draws the durations.
 
     Examples:
@@ -158,12 +157,13 @@ def simulated_rate(
 
 
 def measure_costs(size: int = 1_000_000, updates: int = 50, fixed: float = 2e-4) -> Costs:
-    """Measure the server's update and the encrypted wire on this machine; without pyzmq the wire is left out.
+    """Measure the server's update and the encrypted connection on this machine; the latter needs pyzmq.
 
     Args:
         size: Number of parameters to measure with.
-        updates: How many updates.
-        fixed: Seconds of bookkeeping and messages an update; `benchmarks/ray_engine.py` at a small size says how many.
+        updates: Number of updates.
+        fixed: Seconds of bookkeeping and messages per update; `benchmarks/ray_engine.py` measures it with a small
+            model.
 
     Examples:
         >>> measure_costs(size=1000, updates=3).update > 0
@@ -171,7 +171,7 @@ def measure_costs(size: int = 1_000_000, updates: int = 50, fixed: float = 2e-4)
     """
     whole_number("size", size, least=1)
     whole_number("updates", updates, least=1)
-    costs = Costs(0.0, 0.0, fixed)  # which checks it before anything is measured
+    costs = Costs(0.0, 0.0, fixed)  # checks `fixed` before the measurement
     costs = replace(costs, update=_update_seconds(size, updates) / size)
     if importlib.util.find_spec("zmq") is not None:
         costs = replace(costs, wire=_wire_seconds(4 * size, max(3, updates // 5)) / (8 * size))
@@ -194,16 +194,16 @@ def _update_seconds(size: int, updates: int) -> float:
 
 
 def _wire_seconds(length: int, rounds: int) -> float:
-    """Seconds of one message each way through an encrypted connection within this machine: both ends' work."""
+    """Return the seconds of one message each way over an encrypted connection within this machine, both ends."""
     import zmq
 
     context = zmq.Context()
-    keys, mine = zmq.curve_keypair(), zmq.curve_keypair()
+    keys, client_keys = zmq.curve_keypair(), zmq.curve_keypair()
     server: Any = context.socket(zmq.PAIR)
     server.curve_server, server.curve_publickey, server.curve_secretkey, server.linger = True, *keys, 0
     port = server.bind_to_random_port("tcp://127.0.0.1")
     client: Any = context.socket(zmq.PAIR)
-    client.curve_serverkey, client.curve_publickey, client.curve_secretkey, client.linger = keys[0], *mine, 0
+    client.curve_serverkey, client.curve_publickey, client.curve_secretkey, client.linger = keys[0], *client_keys, 0
     client.connect(f"tcp://127.0.0.1:{port}")
 
     def echo() -> None:
@@ -220,4 +220,4 @@ def _wire_seconds(length: int, rounds: int) -> float:
         times.append(time.perf_counter() - start)
     thread.join()
     context.destroy()
-    return float(np.median(times[1:])) / 2  # half of it is the other end's
+    return float(np.median(times[1:])) / 2  # a round trip is two messages

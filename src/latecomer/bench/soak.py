@@ -1,4 +1,4 @@
-"""Random kills during training, then the proof that nothing was lost and nothing counted twice."""
+"""Random kills during training, and a check that no ticket was lost and none counted twice."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from ..training import Callback, fit, replay
 
 __all__ = ["Soak", "soak"]
 
-_NEVER = 10**9  # contributions: the reaper ends the run
+_UNLIMITED = 10**9  # contributions: the callback ends the run
 
 
 @dataclass(frozen=True)
 class Soak:
-    """What came of a soak.
+    """The result of a soak test.
 
     Attributes:
-        kills: How many workers were killed.
-        deaths: How many deaths the engine reported.
-        arrivals: Contributions counted.
-        late: How many of them were late by an update or more.
-        tickets: Tickets issued, those still out at the end included.
-        lost: How often a kill took a ticket along, which was then issued again.
-        exactly_once: Whether every ticket but those still out was counted exactly once.
+        kills: Number of workers that were killed.
+        deaths: Number of deaths that the engine reported.
+        arrivals: Number of contributions counted.
+        late: Number of them with a delay of at least 1.
+        tickets: Number of tickets issued, including those in flight at the end.
+        lost: Number of tickets lost by a kill and issued again.
+        exactly_once: Whether every ticket, except those in flight, was counted exactly once.
         difference: Largest difference between the run's parameters and its replay's; 0 for the same bits.
-        seconds: How long the run took.
+        seconds: Duration of the run.
 
     Examples:
         >>> fine = {"deaths": 2, "arrivals": 9, "late": 8, "tickets": 11, "lost": 1, "exactly_once": True, "seconds": 1}
@@ -55,22 +55,22 @@ class Soak:
 
     @property
     def good(self) -> bool:
-        """Whether the run held: and there was something to hold, for without others at work nothing is ever late."""
+        """Whether the run passed; without any late gradient it would test nothing."""
         return self.exactly_once and self.difference == 0.0 and self.deaths == self.kills and self.late > 0
 
 
-class _Reaper(Callback):
-    """Kills a random worker after a random number of arrivals with everybody up, and ends the run after the last."""
+class _RandomKills(Callback):
+    """Kills a random worker after a random number of arrivals with all workers up; ends the run after the last kill."""
 
-    def __init__(self, kills: int, every: int, draws: np.random.Generator, told: Callable[[int], None]) -> None:
-        self.kills, self.every, self.draws, self.on_kill = kills, every, draws, told
+    def __init__(self, kills: int, every: int, draws: np.random.Generator, on_kill: Callable[[int], None]) -> None:
+        self.kills, self.every, self.draws, self.on_kill = kills, every, draws, on_kill
         self.done, self._left = 0, self._gap()
 
     def _gap(self) -> int:
         return int(self.draws.geometric(1.0 / self.every))
 
     def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
-        if len(run.up) < run.workers:  # a new one takes longer to come than many arrivals of the others
+        if len(run.up) < run.workers:  # a new one starts slower than many arrivals of the others
             return
         self._left -= 1
         if self._left > 0:
@@ -95,17 +95,17 @@ def soak(
     told: Callable[[int], None] = lambda done: None,
     **options: Any,
 ) -> Soak:
-    """Train while workers are killed at random, and check what is left.
+    """Train while workers are killed at random, and check the result.
 
     Args:
-        kills: How many.
+        kills: Number of kills.
         every: Contributions between kills, on average, counted while all workers are up.
         workers: Number of workers.
         method: Name of the method.
-        problem: What to train; a quadratic by default.
-        engine: Where.
-        seed: Draws who is killed when, and the samples.
-        told: Called after every kill with their number so far.
+        problem: The problem; a quadratic by default.
+        engine: The engine.
+        seed: Draws the kills and the samples.
+        told: Called after every kill with the number of kills so far.
         **options: Hyper-parameters of the method.
 
     Examples:
@@ -113,18 +113,18 @@ def soak(
         True
     """
     whole_number("kills", kills, least=1)
-    reaper = _Reaper(kills, whole_number("every", every, least=1), stream(seed, "kills"), told)
+    random_kills = _RandomKills(kills, whole_number("every", every, least=1), stream(seed, "kills"), told)
     problem = problem or Quadratic()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.parquet"
-        # A ticket is killed again and again by chance here, not by what is in it: none may be given up.
+        # Here tickets fail by chance, not because of their samples: none may be given up.
         result = fit(
-            problem, method=method, workers=workers, engine=engine, steps=_NEVER, attempts=kills + 1,
-            callbacks=[reaper], record=path, seed=seed, **{"lr": 1e-3, **options},
+            problem, method=method, workers=workers, engine=engine, steps=_UNLIMITED, attempts=kills + 1,
+            callbacks=[random_kills], record=path, seed=seed, **{"lr": 1e-3, **options},
         )  # fmt: skip
         difference = replay(path, problem).difference
     return Soak(
-        kills=reaper.done,
+        kills=random_kills.done,
         deaths=result.deaths,
         arrivals=len(result.trace),
         late=int((result.trace.delay > 0).sum()),
@@ -136,7 +136,7 @@ def soak(
     )
 
 
-def _exactly_once(trace: Trace, out: set[int]) -> bool:
+def _exactly_once(trace: Trace, in_flight: set[int]) -> bool:
     counted = trace.ticket.tolist()
     tickets = set(trace.columns["ticket"].tolist())
-    return len(counted) == len(set(counted)) and set(counted) | out == tickets and not set(counted) & out
+    return len(counted) == len(set(counted)) and set(counted) | in_flight == tickets and not set(counted) & in_flight

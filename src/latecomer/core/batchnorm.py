@@ -1,4 +1,4 @@
-"""Running averages of batch normalisation: what a job adds to them, and how that is counted."""
+"""Running statistics of batch normalisation under asynchronous training: per job, merged in order of arrival."""
 
 from __future__ import annotations
 
@@ -13,31 +13,20 @@ __all__ = ["RunningAverages"]
 
 
 class RunningAverages:
-    """The running averages of a module, kept by whoever counts arrivals, fed by whoever computes them.
+    """The batch-normalisation statistics of a module, merged by the server in order of arrival.
 
-    A job starts with empty averages and leaves what it saw in `from_last_job`; `merge` then does in order of arrival
-    what the layers would have done: ``average = (1 - momentum)·average + momentum·seen``. So it does not matter who
-    computed a job, nor how old the averages were when it started. Layers in evaluation mode are left as they are. Any
-    other buffer must not change during a job: there is no telling how to average it.
+    A job starts from zeroed statistics and leaves its own in `from_last_job`. `merge` then does what the layers would
+    have done: ``average = (1 - momentum)·average + momentum·seen``. So the result does not depend on which worker
+    computed a job, nor on how old its statistics were. Layers in evaluation mode are not touched. No other buffer may
+    change during a job, because there is no general rule to combine it.
 
     Args:
         module: The module.
 
     Attributes:
-        from_last_job: What the last job saw, in one flat tensor; empty where there is nothing to average.
-        size: How many numbers that is.
-        has_buffers: Whether the module has any buffers, averages or others.
-
-    Examples:
-        >>> layer = nn.BatchNorm1d(1)
-        >>> statistics = RunningAverages(layer)
-        >>> with statistics.fresh():
-        ...     _ = layer(torch.tensor([[9.0], [11.0]]))
-        >>> layer.running_mean, statistics.from_last_job.round(decimals=3).tolist()    # mean, variance, calls
-        (tensor([0.]), [1.0, 0.2, 1.0])
-        >>> statistics.merge()
-        >>> layer.running_mean, layer.num_batches_tracked
-        (tensor([1.]), tensor(1))
+        from_last_job: Statistics of the last job as one flat tensor; empty if the module has none.
+        size: Number of elements of that tensor.
+        has_buffers: Whether the module has any buffers.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -46,17 +35,17 @@ class RunningAverages:
             for layer in module.modules()
             if isinstance(layer, _BatchNorm) and layer.track_running_stats and layer.running_mean is not None
         ]
-        self._averaged = [(_of(layer, "running_mean"), _of(layer, "running_var")) for layer in self._layers]
-        self._counts = [_of(layer, "num_batches_tracked") for layer in self._layers]
-        mine = {id(buffer) for pair in self._averaged for buffer in pair} | {id(count) for count in self._counts}
-        self._others = [(name, buffer) for name, buffer in module.named_buffers() if id(buffer) not in mine]
+        self._averaged = [(layer.get_buffer("running_mean"), layer.get_buffer("running_var")) for layer in self._layers]
+        self._counts = [layer.get_buffer("num_batches_tracked") for layer in self._layers]
+        tracked = {id(buffer) for pair in self._averaged for buffer in pair} | {id(count) for count in self._counts}
+        self._others = [(name, buffer) for name, buffer in module.named_buffers() if id(buffer) not in tracked]
         self.size = sum(2 * mean.numel() + 1 for mean, _ in self._averaged)
         self.from_last_job = torch.zeros(self.size, dtype=torch.float64)
         self.has_buffers = bool(self._layers or self._others)
 
     @contextmanager
     def fresh(self) -> Iterator[None]:
-        """Run a job on empty averages, note what it saw, and put the averages back."""
+        """Zero the statistics, run a job, keep its statistics in `from_last_job`, and restore the module's own."""
         with self.unchanged():
             for layer, (mean, var), count in zip(self._layers, self._averaged, self._counts, strict=True):
                 if layer.training:
@@ -73,28 +62,28 @@ class RunningAverages:
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Run something and put all buffers back; refuse what has changed another one."""
+        """Restore all buffers afterwards; raise if a buffer that is not a running statistic has changed."""
         if not self.has_buffers:
             yield
             return
-        kept = [buffer.clone() for pair in self._averaged for buffer in pair] + [c.clone() for c in self._counts]
+        saved = [buffer.clone() for pair in self._averaged for buffer in pair] + [c.clone() for c in self._counts]
         others = [buffer.clone() for _, buffer in self._others]
         try:
             yield
             for (name, buffer), before in zip(self._others, others, strict=True):
                 if not torch.equal(buffer, before):
                     raise ValueError(
-                        f"The buffer {name!r} changed during a job: only running averages of batch normalisation can "
-                        "be put together from many workers; make it constant, or a parameter"
+                        f"The buffer {name!r} changed during a job: only batch-normalisation statistics can be "
+                        "combined from many workers; make it constant, or a parameter"
                     )
         finally:
-            now = [buffer for pair in self._averaged for buffer in pair] + self._counts
-            now += [buffer for _, buffer in self._others]
-            for buffer, before in zip(now, kept + others, strict=True):
+            current = [buffer for pair in self._averaged for buffer in pair] + self._counts
+            current += [buffer for _, buffer in self._others]
+            for buffer, before in zip(current, saved + others, strict=True):
                 buffer.copy_(before)
 
     def store(self, out: Tensor) -> None:
-        """Write the averages themselves, for somebody who evaluates the module elsewhere."""
+        """Write the statistics into ``out``, to evaluate the module in another process."""
         start = 0
         for (mean, var), count in zip(self._averaged, self._counts, strict=True):
             n = mean.numel()
@@ -103,7 +92,7 @@ class RunningAverages:
             start += 2 * n + 1
 
     def load(self, averages: Tensor) -> None:
-        """Take over what `store` wrote."""
+        """Load what `store` wrote."""
         start = 0
         for (mean, var), count in zip(self._averaged, self._counts, strict=True):
             n = mean.numel()
@@ -113,14 +102,14 @@ class RunningAverages:
             start += 2 * n + 1
 
     def merge(self) -> None:
-        """Count what `from_last_job` holds: one more arrival has been applied."""
+        """Merge `from_last_job` into the module's statistics."""
         start = 0
         for layer, (mean, var), count in zip(self._layers, self._averaged, self._counts, strict=True):
             n = mean.numel()
             calls = int(self.from_last_job[start + 2 * n])
             if calls:
                 count += calls
-                if layer.momentum is None:  # the mean over all calls so far
+                if layer.momentum is None:  # a cumulative mean, as torch does it
                     share = calls / int(count)
                     keep, add = 1.0 - share, share
                 else:
@@ -131,7 +120,3 @@ class RunningAverages:
                 ):
                     average.mul_(keep).add_(seen.to(average.dtype), alpha=add)
             start += 2 * n + 1
-
-
-def _of(layer: nn.Module, name: str) -> Tensor:
-    return layer.get_buffer(name)

@@ -1,4 +1,4 @@
-"""What a user may hang into a run: callbacks, TensorBoard, a line of progress."""
+"""Callbacks of a run: the base class, TensorBoard, progress."""
 
 from __future__ import annotations
 
@@ -21,65 +21,65 @@ if TYPE_CHECKING:
 __all__ = ["Callback", "LiveRun", "OnArrival", "ProgressBar", "TensorBoard", "all_callbacks"]
 
 ProgressLike = bool | Console | Callable[[int, int], None] | None
-"""What ``progress=`` takes."""
+"""Type of the argument ``progress=``."""
 
 
 class LiveRun(Protocol):
-    """What a callback sees of a run that is going on; on real workers there is more, see `latecomer.training`."""
+    """What a callback may use of a run in progress; a run on real workers has more, see `latecomer.training`."""
 
     steps: int
 
     @property
     def server(self) -> Server:
-        """The server; look, and do not touch."""
+        """The server, read-only."""
 
     @property
     def optimizer(self) -> AsyncOptimizer:
-        """The optimizer."""
+        """The optimizer, read-only."""
 
     @property
     def now(self) -> float | None:
-        """The run's clock."""
+        """Time on the run's clock."""
 
     def stop(self) -> None:
         """End the run after this arrival."""
 
 
 class Callback:
-    """Called by a run as it goes, in the server's process; override what you need.
+    """Called by a run in the server's process; override the methods you need.
 
-    ``run.server`` and ``run.optimizer`` are there to look at, on real workers ``run.engine`` too; ``run.stop()`` ends
-    the run early.
+    ``run.server`` and ``run.optimizer``, and on real workers ``run.engine``, are read-only. ``run.stop()`` ends the
+    run early.
 
     Examples:
         >>> import latecomer as lc
-        >>> class Patience(Callback):
+        >>> class StopAtSeven(Callback):
         ...     def arrived(self, run, ticket, outcome, loss):
         ...         if outcome.arrival == 7:
         ...             run.stop()
         >>> problem = lc.problems.quadratic()
-        >>> lc.fit(problem, lr=0.1, workers=2, engine="inline", steps=50, callbacks=[Patience()]).server.arrivals
+        >>> lc.fit(problem, lr=0.1, workers=2, engine="inline", steps=50, callbacks=[StopAtSeven()]).server.arrivals
         7
     """
 
     def arrived(self, run: LiveRun, ticket: Ticket, outcome: Outcome, loss: float) -> None:
-        """Hear of every arrival; ``loss`` is that of its batch, NaN if unknown."""
+        """Handle an arrival; ``loss`` is the loss of its batch, NaN if unknown."""
 
     def evaluated(self, run: LiveRun, row: Mapping[str, Any]) -> None:
-        """Hear of every row of the history."""
+        """Handle a new row of the history, after every evaluation."""
 
     def ended(self, run: LiveRun, result: Run) -> None:
-        """Hear, once, what the run returns."""
+        """Handle the result of the run, once."""
 
     def closed(self) -> None:
-        """Give back what the callback holds: the run is over, however it ended."""
+        """Release files and other resources; called when the run is over, also after an error."""
 
 
 class OnArrival(Callback):
-    """Calls a function with the server after every arrival; it may look, and must not touch.
+    """Calls a function with the server after every arrival; the function must not change the server.
 
     Args:
-        function: What to call.
+        function: The function.
 
     Examples:
         >>> import latecomer as lc
@@ -94,15 +94,15 @@ class OnArrival(Callback):
         self._function = function
 
     def arrived(self, run: LiveRun, ticket: Ticket, outcome: Outcome, loss: float) -> None:
-        """Call it."""
+        """Call the function."""
         self._function(run.server)
 
 
 class TensorBoard(Callback):
-    """Writes the history for TensorBoard, by update.
+    """Writes the history to TensorBoard, one step per update.
 
     Args:
-        folder: Where to write.
+        folder: Folder of the event files.
 
     Examples:
         >>> TensorBoard("logs")                                                      # doctest: +SKIP
@@ -114,7 +114,7 @@ class TensorBoard(Callback):
         self._writer: Any = SummaryWriter(str(folder))
 
     def evaluated(self, run: LiveRun, row: Mapping[str, Any]) -> None:
-        """Write every number of a row."""
+        """Write the numbers of a row."""
         for name, value in row.items():
             if name not in ("update", "arrival", "time") and isinstance(value, (int, float)):
                 self._writer.add_scalar(name, value, row["update"])
@@ -125,7 +125,7 @@ class TensorBoard(Callback):
 
 
 class ProgressBar(Callback):
-    """A line of progress: arrivals, how many a second, mean delay, what is in flight, what went wrong; ten in a log."""
+    """A line of progress on a terminal, ten lines in a log: arrivals per second, mean delay, jobs in flight, deaths."""
 
     def __init__(self, steps: int, console: Console | None = None) -> None:
         columns = (
@@ -141,11 +141,11 @@ class ProgressBar(Callback):
         self._log = None if self._bar.console.is_terminal else self._bar.console
         if self._log is None:
             self._bar.start()
-        self._shown = self._since = 0.0
+        self._last_drawn = self._since = 0.0
         self._count = self._delays = 0
 
     def arrived(self, run: LiveRun, ticket: Ticket, outcome: Outcome, loss: float) -> None:
-        """Redraw five times a second at most."""
+        """Redraw at most five times per second."""
         now = time.monotonic()
         if not self._since:  # starting the workers is not part of the rate
             self._since = now
@@ -154,30 +154,30 @@ class ProgressBar(Callback):
         self._count += 1
         self._delays += outcome.delay
         tenth = outcome.arrival % max(1, run.steps // 10) == 0
-        if not tenth if self._log else now - self._shown < 0.2 and outcome.arrival < run.steps:
+        if not tenth if self._log else now - self._last_drawn < 0.2 and outcome.arrival < run.steps:
             return
-        self._shown = now
+        self._last_drawn = now
         rate = self._count / max(now - self._since, 1e-9)
         text = f"{rate:,.0f}/s, delay {self._delays / self._count:.1f}, {len(run.server.in_flight)} in flight"
         deaths = getattr(run, "deaths", 0)
         if deaths:
             text += f", {deaths} deaths"
         if self._log is not None:
-            words = f"training: {outcome.arrival:,} of {run.steps:,}, {text}"
-            self._log.print(words, soft_wrap=True, highlight=False, markup=False)
+            line = f"training: {outcome.arrival:,} of {run.steps:,}, {text}"
+            self._log.print(line, soft_wrap=True, highlight=False, markup=False)
         else:
             self._bar.update(self._task, completed=outcome.arrival, now=text)
             self._bar.refresh()
-        if self._count > 1000:  # the rate of lately
+        if self._count > 1000:  # show a recent rate, not the mean over the run
             self._since, self._count, self._delays = now, 0, 0
 
     def closed(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         self._bar.stop()
 
 
-class _Tell(Callback):
-    """Calls a function with the arrivals so far and their total at every evaluation."""
+class _ProgressFunction(Callback):
+    """Calls a function of (arrivals so far, total) at every evaluation."""
 
     def __init__(self, function: Callable[[int, int], None]) -> None:
         self._function = function
@@ -187,12 +187,12 @@ class _Tell(Callback):
 
 
 def all_callbacks(callbacks: Sequence[Callback], progress: ProgressLike, steps: int) -> list[Callback]:
-    """Check what a user has given, and return everybody who is to be told.
+    """Check the user's callbacks, and add one for ``progress``.
 
     Args:
-        callbacks: The user's own.
-        progress: True or a console for a line of progress, a function of (arrivals so far, total), or nothing.
-        steps: How many arrivals there will be.
+        callbacks: The user's callbacks.
+        progress: True or a console for a line of progress, a function of (arrivals so far, total), or None.
+        steps: Number of arrivals of the run.
     """
     for callback in callbacks:
         if not isinstance(callback, Callback):
@@ -202,5 +202,5 @@ def all_callbacks(callbacks: Sequence[Callback], progress: ProgressLike, steps: 
     if progress is True or isinstance(progress, Console):
         return [*callbacks, ProgressBar(steps, None if progress is True else progress)]
     if callable(progress):
-        return [*callbacks, _Tell(progress)]
+        return [*callbacks, _ProgressFunction(progress)]
     raise TypeError(f"Invalid progress: {progress!r} (expected True, a rich Console, or a function of two numbers)")

@@ -1,4 +1,4 @@
-"""Checkpoints that are there whole or not at all: safetensors and JSON, verified when they are read."""
+"""Checkpoints as safetensors and JSON: written atomically, verified when they are read."""
 
 from __future__ import annotations
 
@@ -26,73 +26,64 @@ _FORMAT = 3
 
 
 class _OtherVersionError(ValueError):
-    """A checkpoint that is whole, in a format this version does not read."""
+    """An intact checkpoint in a format that this version does not read."""
 
 
 class Checkpoints:
-    """The checkpoints of one run in a folder, the newest ``keep`` of them.
+    """The newest ``keep`` checkpoints of one run, in a folder.
 
-    A checkpoint is ``arrival-000001200.json`` with the SHA-256 of everything, and ``arrival-000001200-4f2a90c1d3b7``
-    with the suffix ``.safetensors``, whose name has the digest of the tensors in it. The JSON file is written last and
-    is what makes it one. Each file is written under another name, flushed to the disk and renamed, so a crash at any
-    moment leaves the ones before as they were, also one of the same arrival.
+    A checkpoint has two files: ``arrival-000001200.json``, which has the SHA-256 of everything, and
+    ``arrival-000001200-4f2a90c1d3b7.safetensors``, named by its digest. The JSON file is written last and makes
+    the checkpoint valid. Every file is written under another name, flushed to disk and renamed. So a crash at any
+    moment leaves the older checkpoints intact, even one of the same arrival.
 
     Args:
-        folder: Where.
-        keep: How many to keep.
-
-    Examples:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     kept = Checkpoints(Path(folder), keep=2)
-        ...     for arrivals in (10, 20, 30):
-        ...         _ = kept.write(arrivals, {"x": torch.full((2,), float(arrivals))})
-        ...     [path.stem for path in kept.paths()], kept.newest()["x"]
-        (['arrival-000000020', 'arrival-000000030'], tensor([30., 30.]))
+        folder: The folder.
+        keep: Number of checkpoints to keep.
     """
 
     def __init__(self, folder: Path, keep: int = 3) -> None:
         self.folder, self.keep = folder, whole_number("keep", keep, least=1)
 
     def paths(self) -> list[Path]:
-        """Return the checkpoints there are, oldest first."""
+        """Return the paths of the checkpoints, oldest first."""
         return sorted(self.folder.glob("arrival-*.json"))
 
     def write(self, arrivals: int, state: dict[str, Any]) -> Path:
-        """Write a checkpoint and remove those that are too many; may raise OSError, and has then changed nothing."""
+        """Write a checkpoint and remove the oldest; if it raises OSError, the older checkpoints are intact."""
         tensors: dict[str, Tensor] = {}
         text = json.dumps(encoded(state, tensors))
         data = save(tensors)
         digests = {"state": _digest(text.encode()), "tensors": _digest(data)}
         path = self.folder / f"arrival-{arrivals:09d}.json"
-        tensor_path = self._tensors(path, digests["tensors"])
+        tensor_path = self._tensor_path(path, digests["tensors"])
         try:
-            _write(tensor_path, data)
-            _write(path, json.dumps({"format": _FORMAT, "sha256": digests, "state": text}).encode())
+            _write_flushed(tensor_path, data)
+            _write_flushed(path, json.dumps({"format": _FORMAT, "sha256": digests, "state": text}).encode())
         finally:
-            self._tidy()
+            self._remove_old()
         return path
 
     @staticmethod
-    def _tensors(path: Path, digest: str) -> Path:
+    def _tensor_path(path: Path, digest: str) -> Path:
         return path.with_name(f"{path.stem}-{digest[:12]}.safetensors")
 
-    def _tidy(self) -> None:
-        """Remove checkpoints that are too many, and tensors that belong to none: they only take room."""
+    def _remove_old(self) -> None:
+        """Remove the oldest checkpoints, and tensor files that belong to none."""
         paths = self.paths()
         for old in paths[: -self.keep]:
             old.unlink(missing_ok=True)
         needed = set()
         for path in paths[-self.keep :]:
             try:
-                needed.add(self._tensors(path, json.loads(path.read_bytes())["sha256"]["tensors"]))
-            except (ValueError, KeyError, TypeError, OSError):  # it is damaged: somebody may still want to look at it
+                needed.add(self._tensor_path(path, json.loads(path.read_bytes())["sha256"]["tensors"]))
+            except (ValueError, KeyError, TypeError, OSError):  # damaged: keep its tensors for a manual look
                 needed |= set(self.folder.glob(f"{path.stem}-*.safetensors"))
         for tensors in set(self.folder.glob("arrival-*.safetensors")) - needed:
             tensors.unlink(missing_ok=True)
 
     def newest(self) -> dict[str, Any] | None:
-        """Return the newest checkpoint that is whole; say so for every one that is not. None if there is none."""
+        """Return the newest intact checkpoint, with a warning per damaged one; None if there is none."""
         paths = self.paths()
         for path in reversed(paths):
             try:
@@ -100,9 +91,9 @@ class Checkpoints:
             except _OtherVersionError:
                 raise
             except (ValueError, KeyError, TypeError, OSError, SafetensorError) as error:
-                warnings.warn(f"{path} is damaged ({error}): going back to the one before", stacklevel=2)
+                warnings.warn(f"{path} is damaged ({error}): trying the one before it", stacklevel=2)
         if paths:
-            raise ValueError(f"None of the {len(paths)} checkpoints in {self.folder} can be read: remove them to start")
+            raise ValueError(f"None of the {len(paths)} checkpoints in {self.folder} is readable: remove them to start")
         return None
 
     def _read(self, path: Path) -> dict[str, Any]:
@@ -112,35 +103,23 @@ class Checkpoints:
                 f"{path} was written by another version of latecomer (format {outer['format']!r}, this one reads "
                 f"{_FORMAT}): finish the run with that version, or choose another folder"
             )
-        data = self._tensors(path, outer["sha256"]["tensors"]).read_bytes()
+        data = self._tensor_path(path, outer["sha256"]["tensors"]).read_bytes()
         found = {"state": _digest(outer["state"].encode()), "tensors": _digest(data)}
         for part, digest in outer["sha256"].items():
             if found[part] != digest:
-                raise ValueError(f"its {part} do not fit their SHA-256")
+                raise ValueError(f"the {part} do not match their SHA-256")
         state: dict[str, Any] = decoded(json.loads(outer["state"]), load(data))
         return state
 
 
 class RunFolder:
-    """The folder of one run: its checkpoints, and a lock, so that no other process writes there.
+    """The folder of one run: its checkpoints, and a lock that keeps other processes from writing there.
 
     Args:
-        folder: Where.
+        folder: The folder.
         every: Arrivals between checkpoints.
-        keep: How many checkpoints to keep.
-        run: What run this is; a folder of another one is refused.
-
-    Examples:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as where:
-        ...     folder = RunFolder(where, every=10, keep=2, run={"method": "momentum"})
-        ...     folder.write(10, {"x": 1})
-        ...     folder.close()
-        ...     later = RunFolder(where, every=10, keep=2, run={"method": "momentum"})
-        ...     state = later.newest()
-        ...     later.close()
-        >>> state["x"]
-        1
+        keep: Number of checkpoints to keep.
+        run: Identifies the run; a folder with checkpoints of another run is refused.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, every: int, keep: int, run: Mapping[str, Any]) -> None:
@@ -157,11 +136,11 @@ class RunFolder:
             self._lock.acquire(timeout=0)
         except Timeout:
             raise ValueError(f"{self.folder} is in use by another run: choose another folder, or wait for it") from None
-        for left in self.folder.glob("arrival-*.part"):  # of a process that was killed: we hold the lock
-            left.unlink(missing_ok=True)
+        for leftover in self.folder.glob("arrival-*.part"):  # of a killed process: this one holds the lock
+            leftover.unlink(missing_ok=True)
 
     def newest(self) -> dict[str, Any] | None:
-        """Return the newest state there is, or None; refuse one of another run."""
+        """Return the newest state, or None; raise if it belongs to another run."""
         state = self.checkpoints.newest()
         if state is None:
             return None
@@ -174,22 +153,22 @@ class RunFolder:
         return state
 
     def write(self, arrivals: int, state: Mapping[str, Any]) -> None:
-        """Write a checkpoint; may raise OSError, and has then changed nothing."""
+        """Write a checkpoint; if it raises OSError, the older checkpoints are intact."""
         self.checkpoints.write(arrivals, {"run": self._run, **state})
 
     def close(self) -> None:
-        """Let others use the folder."""
+        """Release the lock."""
         self._lock.release()
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write_flushed(path: Path, data: bytes) -> None:
     with atomic(path) as temporary, temporary.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)  # the rename too
+        os.fsync(folder)  # flush the rename too
     finally:
         os.close(folder)
 
@@ -199,13 +178,7 @@ def _digest(data: bytes) -> str:
 
 
 def encoded(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """Turn nested dicts, lists, tuples, numbers, words and tensors into JSON; tensors go into ``tensors``.
-
-    Examples:
-        >>> tensors = {}
-        >>> encoded({"m": torch.ones(1), 3: (1, None)}, tensors)
-        {'dict': [['m', {'tensor': '0'}], [3, {'tuple': [1, None]}]]}
-    """
+    """Turn nested dicts, lists, tuples, numbers, strings and tensors into JSON; tensors go into ``tensors``."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -220,19 +193,13 @@ def encoded(value: Any, tensors: dict[str, Tensor]) -> Any:
         return {"tuple": [encoded(item, tensors) for item in value]}
     if isinstance(value, list):
         return [encoded(item, tensors) for item in value]
-    if hasattr(value, "item"):  # a number of numpy
+    if hasattr(value, "item"):  # a numpy scalar
         return encoded(value.item(), tensors)
     raise TypeError(f"A checkpoint cannot hold a {type(value).__name__}: {value!r}")
 
 
 def decoded(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """Turn back what `encoded` made.
-
-    Examples:
-        >>> tensors = {}
-        >>> decoded(encoded({1: (2.5, float("inf"))}, tensors), tensors)
-        {1: (2.5, inf)}
-    """
+    """Undo `encoded`."""
     if isinstance(value, list):
         return [decoded(item, tensors) for item in value]
     if not isinstance(value, dict):

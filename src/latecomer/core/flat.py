@@ -1,4 +1,4 @@
-"""Parameters in one flat buffer: modules see views of it, and backward writes into another."""
+"""A model whose parameters are views of one flat buffer, and whose gradients are written into another."""
 
 from __future__ import annotations
 
@@ -12,20 +12,13 @@ __all__ = ["FlatModule", "uncompiled"]
 
 
 class FlatModule:
-    """A module whose parameters can be pointed at any flat tensor, and whose gradients land in one.
+    """A module whose parameters can be pointed at any flat tensor, with gradients in one flat tensor too.
 
     Args:
         module: Its trainable parameters must share a dtype and a device.
 
     Attributes:
-        x: The flat parameter, for an optimizer; the module's parameters are views of it until `at` says otherwise.
-
-    Examples:
-        >>> flat = FlatModule(nn.Linear(2, 1, bias=False))
-        >>> elsewhere, gradient = torch.tensor([3.0, 4.0]), torch.empty(2)
-        >>> loss = flat.gradient(elsewhere, lambda module: module(torch.ones(1, 2)).sum() ** 2, out=gradient)
-        >>> loss.item(), gradient.tolist()
-        (49.0, [14.0, 14.0])
+        x: The flat parameter for the optimizer; the module's parameters are views of it until `at` is called.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -49,7 +42,7 @@ class FlatModule:
         self.at(self.x)
 
     def views(self, flat: Tensor) -> list[Tensor]:
-        """Cut a flat tensor into the shapes of the parameters, each in the layout it came with."""
+        """Return views of a flat tensor in the shapes and memory layouts of the parameters."""
         pieces = torch.split(flat.detach(), [p.numel() for p in self._params])
         return [
             piece.as_strided(p.shape, stride)
@@ -57,7 +50,7 @@ class FlatModule:
         ]
 
     def _cached(self, flat: Tensor) -> list[Tensor]:
-        # Views keep their memory alive, so an address in the cache cannot come to mean another tensor.
+        # Views keep their memory alive, so an address in this cache never refers to another tensor.
         key = flat.data_ptr()
         views = self._views.get(key)
         if views is None:
@@ -65,7 +58,7 @@ class FlatModule:
         return views
 
     def at(self, flat: Tensor) -> nn.Module:
-        """Point the module's parameters at ``flat``, without a copy, and return the module."""
+        """Point the module's parameters at ``flat`` without a copy, and return the module."""
         if self._bound != flat.data_ptr():
             for p, view in zip(self._params, self._cached(flat), strict=True):
                 p.data = view
@@ -85,20 +78,20 @@ class FlatModule:
             raise TypeError(f"A problem's loss must return one number that depends on the parameters, got {shown}")
         value.backward()  # type: ignore[no-untyped-call]
         for p, view in zip(self._params, views, strict=True):
-            if p.grad is not view and p.grad is not None:  # the loss has called zero_grad, so autograd made its own
+            if p.grad is not view and p.grad is not None:  # the loss called zero_grad: autograd made a new tensor
                 view.copy_(p.grad)
         return value.detach()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the module's state at ``x``, detached from the buffer."""
+        """Return a copy of the module's state dict at ``x``."""
         return {key: value.detach().clone() for key, value in self.at(self.x).state_dict().items()}
 
 
 def uncompiled(module: Any) -> Any:
-    """Return the module that ``torch.compile`` has wrapped, or the module itself."""
+    """Return the module inside a ``torch.compile`` wrapper, or the module itself."""
     return getattr(module, "_orig_mod", module) if isinstance(module, nn.Module) else module
 
 
 def _strides(p: Tensor) -> tuple[int, ...]:
-    """Return the layout of a parameter if it fills its memory (channels last, for example), else the usual one."""
-    return torch.empty_like(p).stride()  # keeps any layout without gaps
+    """Return the strides of a parameter if its memory has no gaps (channels last, for example), else the default."""
+    return torch.empty_like(p).stride()  # keeps any dense layout

@@ -1,4 +1,4 @@
-"""What one ticket contributes: the one function that the simulator and every worker process call."""
+"""The contribution of one ticket, computed by the same code in the simulator and in every worker."""
 
 from __future__ import annotations
 
@@ -22,19 +22,18 @@ __all__ = ["Contributor", "evaluated", "one_thread"]
 
 
 class Contributor:
-    """Computes contributions of a problem: same ticket, point and coefficients, same bits, in whichever process.
+    """Computes contributions: the same ticket, point and coefficients give the same bits in every process.
 
-    The ticket seeds torch's generator, so dropout is the same at both points and on every attempt. Running averages of
-    batch normalisation do not touch the module: they are left in `averages`, as the first point had them, for
-    whoever counts the arrival.
+    The ticket seeds torch's generator, so dropout is the same at both points and on every attempt. Batch-normalisation
+    statistics of the first point are left in `averages`; the module's own do not change.
 
     Args:
         problem: What to train on.
-        flat: Its model; used as scratch, its parameters are pointed at whatever is evaluated.
-        points: At how many points a sample is evaluated.
-        bf16: Round points and contributions to bfloat16, as a wire of half the width does; where they go through such a
-            wire this changes nothing any more, and where they do not it gives the same bits.
-        averages: The module's running averages, if somebody has them already.
+        flat: Its model; used as scratch space, its parameters are pointed at the points to evaluate.
+        points: Number of points at which a sample is evaluated.
+        bf16: Round points and contributions to bfloat16. Where they are sent as bfloat16 anyway this changes nothing;
+            elsewhere it gives the same bits.
+        averages: The module's batch-normalisation statistics, if they exist already.
     """
 
     def __init__(
@@ -60,24 +59,24 @@ class Contributor:
         here: float = 1.0,
         before: float = 0.0,
     ) -> float:
-        """Write the contribution into ``out`` and return the loss, NaN where a formula gives the gradient alone.
+        """Write the contribution into ``out`` and return the loss; NaN if the problem computes its gradient directly.
 
         Args:
-            points: What the ticket has to evaluate: its iterate, and the one before for rules with two points.
-            out: Where the result goes.
-            number: The ticket's number.
-            sample: Its sample.
-            group: Its group.
+            points: The iterate, and the iterate before it for methods with two points.
+            out: Receives the contribution.
+            number: Number of the ticket.
+            sample: Seed of the ticket's sample.
+            group: Group of its sample.
             version: Index of its iterate.
             here: Coefficient of the gradient at the iterate, by `AsyncOptimizer.coefficients`.
             before: Coefficient of the gradient at the iterate before.
         """
         batch = self.problem.batch_of(number, sample, group)
         if self._bf16:
-            points = [_rounded(point) for point in points]
+            points = [_rounded_to_bf16(point) for point in points]
         loss = self._contribution(points, out, batch, sample, version, here, before)
         if self._bf16:
-            out.copy_(_rounded(out))
+            out.copy_(_rounded_to_bf16(out))
         return loss
 
     def _contribution(
@@ -90,7 +89,7 @@ class Contributor:
             loss = self._gradient(points[0], batch, sample, out)
         if self._second is None:
             return loss
-        if version == 1:  # the start is its own predecessor
+        if version == 1:  # x_0 = x_1, so both gradients are the same
             combine(out, out, here, before)
         else:
             with self.averages.unchanged():
@@ -99,8 +98,8 @@ class Contributor:
         return loss
 
     def _gradient(self, point: Tensor, batch: Any, sample: int, out: Tensor) -> float:
-        torch.default_generator.manual_seed(sample >> 1)  # dropout and the like
-        target = out.view_as(out)  # torch may reshape what it writes to, and that must not be the slot
+        torch.default_generator.manual_seed(sample >> 1)  # for dropout and similar layers
+        target = out.view_as(out)  # torch may resize its output; the slot must keep its shape
         if self.problem.gradient(point, batch, target):
             loss = math.nan
             if target.shape != out.shape:
@@ -112,12 +111,12 @@ class Contributor:
         return loss
 
 
-def _rounded(tensor: Tensor) -> Tensor:
+def _rounded_to_bf16(tensor: Tensor) -> Tensor:
     return tensor.to(torch.bfloat16).to(tensor.dtype)
 
 
 def evaluated(problem: Problem, module: nn.Module) -> dict[str, float]:
-    """Return a problem's metrics, without gradients, and leave every layer in the mode it was in."""
+    """Return a problem's metrics, computed without gradients; every layer keeps its mode."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -130,12 +129,12 @@ def evaluated(problem: Problem, module: nn.Module) -> dict[str, float]:
         raise TypeError(f"evaluate must return a dict of names and numbers, got {metrics!r}")
     taken = sorted(set(COLUMNS) & metrics.keys())
     if taken:
-        raise ValueError(f"evaluate may not call a metric {taken[0]!r}: the history has that column")
-    return {str(name): _number(name, value) for name, value in metrics.items()}
+        raise ValueError(f"evaluate may not return a metric named {taken[0]!r}: the history has a column of that name")
+    return {str(name): _metric_value(name, value) for name, value in metrics.items()}
 
 
-def _number(name: object, value: Any) -> float:
-    """Return a metric as a number; one that is a tensor or an array of one element is taken out of it."""
+def _metric_value(name: object, value: Any) -> float:
+    """Return a metric as a float; it may be a tensor or an array with one element."""
     if isinstance(value, Real):
         return float(value)
     try:
@@ -146,7 +145,7 @@ def _number(name: object, value: Any) -> float:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with one torch thread, as every worker does: more of them add up in another order."""
+    """Use one torch thread, as every worker does: more threads add in another order, so the bits differ."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,4 +1,4 @@
-"""Rows of a run's history: means of what arrived since the row before, and the metrics of an evaluation."""
+"""The history of a run: per row, metrics and the means of what arrived since the row before."""
 
 from __future__ import annotations
 
@@ -9,20 +9,12 @@ import polars as pl
 __all__ = ["COLUMNS", "History"]
 
 COLUMNS = ("update", "time", "arrival", "train_loss", "delay")
-"""What a history has besides metrics."""
+"""Columns of a history besides the metrics."""
 _NUMBERS = {"time": pl.Float64, "train_loss": pl.Float64, "delay": pl.Float64}
 
 
 class History:
-    """Collects rows, whoever evaluates them and whenever that is done.
-
-    Examples:
-        >>> history = History()
-        >>> history.count(loss=0.5, delay=3)
-        >>> history.add(history.begin(update=1, arrival=1, time=None) | {"accuracy": 0.9})
-        >>> history.table().row(0, named=True)
-        {'update': 1, 'time': None, 'arrival': 1, 'train_loss': 0.5, 'delay': 3.0, 'accuracy': 0.9}
-    """
+    """Collects the rows of a history; their metrics may be computed later and elsewhere."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -30,7 +22,7 @@ class History:
         self._delays: list[int] = []
 
     def count(self, loss: float, delay: int) -> None:
-        """Note an arrival, for the means of the next row; a loss that is NaN is not known."""
+        """Add an arrival to the means of the next row; a NaN loss is unknown and left out."""
         if loss == loss:
             self._losses.append(loss)
         self._delays.append(delay)
@@ -43,7 +35,7 @@ class History:
         return row
 
     def add(self, row: dict[str, Any]) -> None:
-        """Add a row that has its metrics."""
+        """Add a row with its metrics."""
         self.rows.append(row)
 
     def table(self) -> pl.DataFrame:
@@ -52,11 +44,11 @@ class History:
         return pl.DataFrame(ordered, infer_schema_length=None, schema_overrides=_NUMBERS)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return rows and what the next one has so far."""
+        """Return the rows, and the counts of the next one."""
         return {"rows": [dict(row) for row in self.rows], "losses": list(self._losses), "delays": list(self._delays)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from a state dict."""
         self.rows = list(state["rows"])
         self._losses, self._delays = list(state["losses"]), list(state["delays"])
 

@@ -1,4 +1,4 @@
-"""What a run leaves behind, simulated or on real workers."""
+"""The result of a run, simulated or on real workers."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ __all__ = ["Run"]
 
 @dataclass(frozen=True)
 class Run:
-    """What `latecomer.simulate` and `latecomer.fit` return.
+    """The result of `latecomer.simulate` and `latecomer.fit`.
 
     Attributes:
         method: Name of the method.
         options: Its hyper-parameters.
-        history: One row per evaluation: ``update``, ``time`` (of the trace's clock, or in seconds), ``arrival``,
+        history: One row per evaluation: ``update``, ``time`` (on the trace's clock, or in seconds), ``arrival``,
             ``train_loss`` and ``delay`` (means since the row before) and the metrics.
         state: The trained model's state dict.
-        output: The state dict of the iterate that ``output=`` asked for; the same as `state` by default.
-        trace: The schedule that happened, with what became of every ticket.
-        server: The server at the end.
-        record: Where the trace was written, or None.
-        deaths: How many workers died, or were killed because they hung.
-        failures: How many jobs raised.
-        reissued: How many tickets were given out again.
-        given_up: Samples of tickets that failed too often and counted with weight zero, by ticket.
-        non_finite: How many contributions had a NaN or an infinity and counted with weight zero.
-        ignored: Answers nobody waited for: a contribution that came twice, or too late.
-        diverged_at: The arrival at which the run was given up, or None.
-        resumed_at: How many arrivals had been counted when this call began, 0 for a fresh run.
-        seconds: How long this call trained, without the time workers took to start.
+        output: The state dict of the iterate chosen by ``output=``; the same as `state` by default.
+        trace: The schedule of the run, with the status of every ticket.
+        server: The server after the run.
+        record: Path of the written trace, or None.
+        deaths: Number of workers that died, or were killed because they hung.
+        failures: Number of jobs that raised.
+        reissued: Number of tickets that were issued again.
+        given_up: Sample seeds of tickets that failed too often and counted with weight zero, by ticket number.
+        non_finite: Number of contributions with a NaN or an infinity; they counted with weight zero.
+        ignored: Number of answers that came twice or too late.
+        diverged_at: The arrival at which the run was stopped because it had diverged, or None.
+        resumed_at: Number of arrivals counted before this call, 0 for a new run.
+        seconds: Seconds that this call trained, without the start of the workers.
 
     Examples:
         >>> import latecomer as lc

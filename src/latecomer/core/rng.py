@@ -1,4 +1,4 @@
-"""Random numbers of a ticket's job: fixed by its sample, whoever computes it, and without a trace for anybody else."""
+"""Random numbers of a job: fixed by the ticket's sample, in whichever process, and isolated from the user's own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["other_generators", "seeded", "seeded_order"]
 
 @contextmanager
 def other_generators(sample: int) -> Iterator[None]:
-    """Seed Python's and numpy's own generators, and put them back afterwards."""
+    """Seed Python's and numpy's global generators, and restore them afterwards."""
     before = random.getstate(), np.random.get_state()
     random.seed(sample)
     np.random.seed(sample % 2**32)
@@ -28,7 +28,7 @@ def other_generators(sample: int) -> Iterator[None]:
 
 @contextmanager
 def seeded(sample: int) -> Iterator[None]:
-    """Seed torch's generator too, and put all of them back afterwards."""
+    """Seed the global generators of torch, Python and numpy, and restore them afterwards."""
     before = torch.get_rng_state()
     try:
         with other_generators(sample):
@@ -39,7 +39,7 @@ def seeded(sample: int) -> Iterator[None]:
 
 
 def seeded_order(sampler: Iterable[Any], epoch: int, seed: int) -> list[Any]:
-    """Go through a sampler with everything random seeded: its own generators, those of samplers inside it, all."""
+    """Return the order of a sampler with everything random seeded, also generators of samplers inside it."""
     _seed_inside(sampler, epoch, seed)
     with seeded(seed):
         return list(sampler)

@@ -1,4 +1,4 @@
-"""The state of a run: all that changes when an arrival is counted, under the simulator and on real workers alike."""
+"""The state of a run: everything that changes when an arrival is counted, simulated or on real workers."""
 
 from __future__ import annotations
 
@@ -20,34 +20,27 @@ from .flat import FlatModule
 __all__ = ["NON_FINITE_LIMIT", "RunState"]
 
 NON_FINITE_LIMIT = 100
-"""How many non-finite contributions in a row end a run."""
+"""Number of consecutive non-finite contributions that ends a run."""
 
 
 class RunState:
-    """Model, optimizer, learning-rate scheduler, server and running averages; a driver only decides *when*.
+    """Model, optimizer, learning-rate scheduler, server and batch-normalisation statistics of a run.
+
+    The simulator and the training loop only decide *when* something arrives. The server makes the update, and
+    `after_arrival` does the rest.
 
     Args:
         problem: What to train on.
         method: Name of the method.
         options: Its hyper-parameters.
         workers: Number of workers at the start.
-        policy: What the server does with an arrival.
+        policy: Decides what the server does with an arrival.
         seed: Initialises the model.
-        sample_seed: Draws the samples; ``seed`` if left out.
+        sample_seed: Draws the samples; ``seed`` by default.
         groups: Names of the groups, for the trace.
         clock: ``"none"``, ``"virtual"`` or ``"real"``.
-        scheduler: Makes a learning-rate scheduler out of the optimizer, or None; it steps with every update.
-        slots: Where the points of tickets in flight lie; tensors of this process by default.
-
-    Examples:
-        >>> import torch, latecomer as lc
-        >>> state = RunState(lc.problems.quadratic(), "momentum", {"lr": 0.1}, workers=1, policy=lc.policy.Async())
-        >>> bad = torch.full((10,), torch.nan, dtype=torch.float64)
-        >>> for _ in range(NON_FINITE_LIMIT):
-        ...     ticket = state.server.issue(0)
-        ...     state.after_arrival(ticket, state.server.receive(ticket, bad))
-        >>> state.diverged_at
-        100
+        scheduler: Function of the optimizer that returns a learning-rate scheduler, or None. It steps per update.
+        slots: Memory for the points of tickets in flight; tensors of this process by default.
     """
 
     def __init__(
@@ -70,7 +63,7 @@ class RunState:
         self.averages = RunningAverages(self.flat.module)
         self.optimizer = known_method(method)([self.flat.x], **options)
         self._scheduler_name = stable_name(scheduler)
-        self.scheduler = None if scheduler is None else _checked(scheduler(self.optimizer))
+        self.scheduler = None if scheduler is None else _checked_scheduler(scheduler(self.optimizer))
         self.server = Server(
             self.optimizer,
             workers=workers,
@@ -90,21 +83,23 @@ class RunState:
         return is_finite(self.flat.x.detach())
 
     def after_arrival(self, ticket: Ticket, outcome: Outcome, seen: Tensor | None = None) -> None:
-        """Do what an arrival means besides the update itself, which the server has made.
+        """Update running statistics, learning rate and divergence check after an arrival that the server has counted.
 
         Args:
-            ticket: What arrived.
-            outcome: What became of it.
-            seen: What its job saw for the running averages; what `averages` holds from the last job if left out.
+            ticket: The ticket that arrived.
+            outcome: What the server did with it.
+            seen: Batch-normalisation statistics of its job; by default those of the last job in this process.
         """
         applied = outcome.status == "applied"
         if self.averages.size and outcome.finite and not ticket.zero and (applied or outcome.status == "held"):
+            # Held contributions count too: their samples are part of the mean that is applied later.
             if seen is not None:
                 self.averages.from_last_job.copy_(seen)
             self.averages.merge()
         if self.scheduler is not None and self.optimizer.t > self._updates:
             self._updates = self.optimizer.t
-            self.optimizer._opt_called = True  # type: ignore[attr-defined]  # torch warns of schedulers that come first
+            # Else torch warns that the scheduler has stepped before the optimizer.
+            self.optimizer._opt_called = True  # type: ignore[attr-defined]
             self.scheduler.step()
         if applied:
             self._bad_in_a_row = 0
@@ -114,13 +109,13 @@ class RunState:
                 self.diverged_at = outcome.arrival
 
     def describe(self) -> dict[str, Any]:
-        """Say which run this is, so that a checkpoint of another one is not taken for it."""
+        """Return what identifies the run, so that a checkpoint of another run is refused."""
         options = {name: stable_name(value) for name, value in sorted(self.options.items())}
         known = {"problem": repr(self.problem), "method": self.method, "options": options, "seed": self.seed}
         return known | {"policy": repr(self.server.policy), "scheduler": self._scheduler_name}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything, tensors copied."""
+        """Return everything, with tensors copied."""
         return _copied(  # type: ignore[no-any-return]
             {
                 "server": self.server.state_dict(),
@@ -132,7 +127,7 @@ class RunState:
         )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from a state dict."""
         self.server.load_state_dict(state["server"])
         for name, buffer in self.flat.module.named_buffers():
             buffer.copy_(state["buffers"][name])
@@ -142,17 +137,17 @@ class RunState:
         self._updates = self.optimizer.t
 
     def output(self) -> dict[str, Tensor]:
-        """Return the state dict of the iterate that the optimizer's ``output=`` asked for."""
+        """Return the state dict of the iterate chosen by the optimizer's ``output=``."""
         chosen = self.optimizer.output_parameters()[0]
         return {name: value.detach().clone() for name, value in self.flat.at(chosen).state_dict().items()}
 
 
-def _checked(scheduler: Any) -> Any:
-    """Refuse a scheduler that cannot step with every update."""
+def _checked_scheduler(scheduler: Any) -> Any:
+    """Refuse a scheduler that needs a metric."""
     if isinstance(scheduler, ReduceLROnPlateau):
         raise ValueError(
             "ReduceLROnPlateau follows a metric, and here the learning rate follows the updates, so that a run can be "
-            "replayed: take a scheduler whose step() needs no argument, such as CosineAnnealingLR"
+            "replayed: use a scheduler whose step() needs no argument, such as CosineAnnealingLR"
         )
     return scheduler
 

@@ -1,4 +1,4 @@
-"""Who finishes when and on which sample: each model makes a trace."""
+"""Delay models: which worker arrives when, and on which sample. Each model makes a trace."""
 
 from .arrivals import Constant, DataDependent, Uniform
 from .base import DelayModel

@@ -1,4 +1,4 @@
-"""Models without a clock: who comes next is drawn, and the wait says which sample it was."""
+"""Delay models without a clock: the next arrival is drawn, and its waiting time decides the group of its sample."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _WEIGHT = Range(0, low_open=True)
 
 
 class DataDependent(DelayModel):
-    """The paper's delay model: workers arrive at random, and who took long had a slow sample.
+    """The paper's delay model: workers arrive at random, and long waits belong to slow samples.
 
-    At every arrival worker i of M comes with probability ``p_i``, proportional to i by default. Its waiting time is
-    geometric; where the wait exceeds ``tau_i = log(q)/log(1-p_i)`` the sample is of the slow group, which has share q.
+    At every arrival worker i of M arrives with probability ``p_i``, proportional to i by default. Its waiting time is
+    geometric. If it exceeds ``tau_i = log(q)/log(1-p_i)``, the sample is of the slow group, which has share q.
 
     Args:
         workers: Number of workers M.
         slow_share: Share q of the slow group.
         shares: Shares of several groups instead, fastest first; each takes the longest waits not taken by a slower one.
         weights: Arrival weights of the workers, proportional to 1, 2, ..., M by default.
-        exact: The wait is a whole number and the threshold is not, so the literal rule makes the slow share too large
-            (0.108 instead of 0.1 for M = 7). True draws at the threshold, so that the share is exact for every worker;
-            False is the paper's literal rule.
+        exact: Waiting times are whole numbers and the threshold is not, so the literal rule makes the slow share too
+            large (0.108 instead of 0.1 for M = 7). True randomises at the threshold: the share is exact for every
+            worker; False is the paper's literal rule.
         dependent: False draws the groups independently of the wait: the control of the paper's delay figure.
 
     Examples:
@@ -100,7 +100,7 @@ class DataDependent(DelayModel):
             # P(T > wait) + u·P(T = wait) is uniform, and small for long waits.
             beyond = stay**wait
             return groups_from(beyond + u * (stay ** (wait - 1) - beyond), self.shares)
-        tails = np.cumsum(np.asarray(self.shares)[::-1])[:-1]  # share of the slowest group, of the two slowest, ...
+        tails = np.cumsum(np.asarray(self.shares)[::-1])[:-1]  # shares of the slowest group, the two slowest, ...
         with np.errstate(divide="ignore"):
             thresholds = np.log(tails)[:, None] / np.log(stay)
         group: NDArray[np.int16] = np.sum(wait > thresholds * (1 + 1e-12), axis=0, dtype=np.int16)
@@ -108,7 +108,7 @@ class DataDependent(DelayModel):
 
 
 class Uniform(DataDependent):
-    """Every worker is as likely as any other to arrive next.
+    """Every worker is equally likely to arrive next.
 
     Args:
         workers: Number of workers M.
@@ -147,7 +147,7 @@ class Constant(DelayModel):
 
     Args:
         workers: Number of workers M.
-        slow_share: Share of a group that is slow in name only, for problems that have one.
+        slow_share: Share of a slow group, for problems that have one; here it is not slower.
         shares: Shares of several groups instead, fastest first.
 
     Examples:
@@ -167,7 +167,7 @@ class Constant(DelayModel):
         """Return a schedule of ``steps`` arrivals."""
         steps, seed = checked_steps(steps, seed)
         worker = np.arange(steps) % self.workers
-        # Worker i's n-th ticket is number i + n·M: tickets come back in the order they went out.
+        # Worker i's n-th ticket is number i + n·M: tickets arrive in the order they were issued.
         group = groups_from(uniforms(sample_seeds(seed, steps)), self.shares)
         return async_trace(
             worker, workers=self.workers, seed=seed, model=repr(self), groups=group_names(self.shares), group=group

@@ -1,4 +1,4 @@
-"""What all delay models share: groups and their shares, and the way from an order of arrivals to a trace."""
+"""What all delay models share: groups and their shares, and the trace of an order of arrivals."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ _SHARE = Range(0, 1)
 
 
 class DelayModel(ABC):
-    """Who finishes when, and on which sample.
+    """Decides which worker arrives when, and on which sample.
 
-    A model is a description; `trace` makes one schedule of it, fully determined by the seed and independent of any
-    method.
+    `trace` makes one schedule, which depends on the seed and not on any method.
 
     Examples:
         >>> import latecomer as lc
@@ -40,19 +39,12 @@ class DelayModel(ABC):
 
 
 def group_shares(slow_share: float | None, shares: Sequence[float] | None, default: float = 0.0) -> tuple[float, ...]:
-    """Return the share of every group, fastest first, from whichever of the two was given.
-
-    Examples:
-        >>> group_shares(0.1, None)
-        (0.9, 0.1)
-        >>> group_shares(None, (0.5, 0.3, 0.2))
-        (0.5, 0.3, 0.2)
-    """
+    """Return the share of every group, fastest first, from either argument."""
     if shares is None:
         slow = _SHARE.check("slow_share", default if slow_share is None else slow_share)
         return (1.0 - slow, slow) if slow else (1.0,)
     if slow_share is not None:
-        raise ValueError("Give slow_share for one slow group or shares for several, not both")
+        raise ValueError("Pass slow_share for one slow group, or shares for several, not both")
     checked = tuple(_SHARE.check("share", share) for share in shares)
     if not checked or abs(sum(checked) - 1.0) > 1e-9:
         raise ValueError(f"Invalid shares: {list(checked)} add up to {sum(checked):g} (expected 1)")
@@ -60,35 +52,20 @@ def group_shares(slow_share: float | None, shares: Sequence[float] | None, defau
 
 
 def group_names(shares: Sequence[float]) -> tuple[str, ...]:
-    """Name the groups, fastest first.
-
-    Examples:
-        >>> group_names((1.0,)), group_names((0.9, 0.1)), group_names((0.5, 0.3, 0.2))
-        (('all',), ('fast', 'slow'), ('fast', 'slow 1', 'slow 2'))
-    """
+    """Return the names of the groups, fastest first."""
     if len(shares) == 1:
         return ("all",)
     return ("fast", "slow") if len(shares) == 2 else ("fast", *(f"slow {i}" for i in range(1, len(shares))))
 
 
 def groups_from(uniform: NDArray[np.float64], shares: Sequence[float]) -> NDArray[np.int16]:
-    """Cut [0, 1) into the groups, slowest first, and look the numbers up.
-
-    Examples:
-        >>> groups_from(np.array([0.05, 0.5]), (0.9, 0.1)).tolist()
-        [1, 0]
-    """
+    """Return the group of every uniform number: [0, 1) is cut by the shares, slowest group first."""
     edges = np.cumsum(np.asarray(shares)[::-1])[:-1]
     return (len(shares) - 1 - np.searchsorted(edges, uniform, side="right")).astype(np.int16)
 
 
 def last_arrivals(worker: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Return for every arrival the previous arrival of the same worker, 0 if there was none.
-
-    Examples:
-        >>> last_arrivals(np.array([0, 1, 0, 0, 1])).tolist()
-        [0, 0, 1, 3, 2]
-    """
+    """Return for every arrival the previous arrival of the same worker, 0 if there was none."""
     order = np.argsort(worker, kind="stable")
     previous = np.zeros(len(worker), dtype=np.int64)
     same = worker[order][1:] == worker[order][:-1]
@@ -97,12 +74,7 @@ def last_arrivals(worker: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
 
 
 def tickets_of(worker: NDArray[np.integer[Any]], workers: int) -> NDArray[np.int64]:
-    """Return which ticket each arrival hands in: 0 to M-1 go out at the start, M-1+t to whoever made arrival t.
-
-    Examples:
-        >>> tickets_of(np.array([0, 1, 0, 0, 1]), workers=2).tolist()
-        [0, 1, 2, 4, 3]
-    """
+    """Return the ticket of every arrival: 0 to M-1 are issued at the start, M-1+t to the worker of arrival t."""
     before = last_arrivals(worker)
     ticket: NDArray[np.int64] = np.where(before > 0, workers - 1 + before, worker)
     return ticket
@@ -118,16 +90,16 @@ def async_trace(
     group: NDArray[np.int16],
     end: NDArray[np.float64] | None = None,
 ) -> Trace:
-    """Make the trace in which workers arrive in this order and the server applies every arrival at once.
+    """Return the trace in which workers arrive in this order and every arrival is an update.
 
     Args:
-        worker: Who arrives, one entry an arrival.
-        workers: How many there are.
+        worker: The worker of every arrival.
+        workers: Number of workers.
         seed: Draws the samples.
-        model: Where the order comes from.
+        model: Description of where the order comes from.
         groups: Names of the groups.
         group: Group of every arrival.
-        end: Clock of every arrival, if there is a clock; a ticket starts when it is issued.
+        end: Time of every arrival, if there is a clock; a ticket starts when it is issued.
     """
     steps = len(worker)
     t = np.arange(1, steps + 1)
@@ -165,10 +137,5 @@ def async_trace(
 
 
 def checked_steps(steps: int, seed: int) -> tuple[int, int]:
-    """Check the two numbers every model takes.
-
-    Examples:
-        >>> checked_steps(10, 0)
-        (10, 0)
-    """
+    """Check the two numbers that every model takes."""
     return whole_number("steps", steps, least=1), whole_number("seed", seed)

@@ -1,4 +1,4 @@
-"""Models with a virtual clock: every ticket takes a duration, and whoever is done first arrives first."""
+"""Delay models with a virtual clock: every ticket has a duration, and the first to finish arrives first."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _NOISE: dict[str, Draw] = {
     "uniform": lambda generator, n: generator.uniform(0.0, 2.0, n),
     "lognormal": lambda generator, n: generator.lognormal(-0.5, 1.0, n),
 }
-"""Factors of mean one."""
+"""Random factors of mean one."""
 
 
 class WorkerSpeeds(DelayModel):
-    """Each worker has its own speed, whatever the sample.
+    """Each worker has its own speed, independent of the sample.
 
     Args:
         durations: Mean duration of a job on each worker, in seconds of the virtual clock.
-        noise: What a duration is multiplied by: ``"fixed"`` (1), or with mean one ``"exponential"``, ``"uniform"``
-            (0 to 2) or ``"lognormal"``; or a function of a generator and a number of draws.
-        slow_share: Share of a group that is slow in name only: here durations do not depend on the sample.
+        noise: Random factor of a duration: ``"fixed"`` (1), or with mean one ``"exponential"``, ``"uniform"`` (0 to 2)
+            or ``"lognormal"``; or a function of a generator and a number of draws.
+        slow_share: Share of a slow group, for problems that have one; here it is not slower.
         shares: Shares of several groups instead, fastest first.
 
     Examples:
@@ -52,7 +52,7 @@ class WorkerSpeeds(DelayModel):
         shares: Sequence[float] | None = None,
     ) -> None:
         if not isinstance(durations, Sequence | np.ndarray):
-            raise TypeError(f"Invalid durations value: {durations!r} (expected one number a worker)")
+            raise TypeError(f"Invalid durations value: {durations!r} (expected one number per worker)")
         self.durations = tuple(POSITIVE.check("duration", duration) for duration in durations)
         self.workers = whole_number("number of durations", len(self.durations), least=1)
         if not callable(noise) and noise not in _NOISE:
@@ -81,7 +81,7 @@ class WorkerSpeeds(DelayModel):
         draw = _NOISE[self.noise] if isinstance(self.noise, str) else self.noise
         generators = [stream(seed, "durations", worker) for worker in range(self.workers)]
         ends = [np.zeros(0) for _ in generators]
-        # Give each worker the jobs it would do in the time that `steps` arrivals take; extend whoever runs out.
+        # Draw as many jobs per worker as `steps` arrivals should need; draw more for workers that run out.
         rate = float(np.sum(1.0 / np.asarray(self.durations)))
         want = [int(1.1 * steps / (duration * rate)) + 8 for duration in self.durations]
         while True:
@@ -90,12 +90,12 @@ class WorkerSpeeds(DelayModel):
                 if more > 0:
                     jobs = np.asarray(draw(generator, more), dtype=np.float64) * self.durations[i]
                     if jobs.shape != (more,) or not (jobs > 0).all() or not np.isfinite(jobs).all():
-                        raise ValueError("The noise must give as many positive numbers as it is asked for")
+                        raise ValueError("The noise must return as many positive numbers as requested")
                     done = ends[i][-1] if len(ends[i]) else 0.0
                     ends[i] = np.concatenate([ends[i], done + np.cumsum(jobs)])
             time = np.concatenate(ends)
             worker = np.repeat(np.arange(self.workers, dtype=np.int32), [len(e) for e in ends])
-            horizon = min(float(e[-1]) for e in ends)  # beyond it somebody may be missing
+            horizon = min(float(e[-1]) for e in ends)  # after it, arrivals of some worker may be missing
             if int((time <= horizon).sum()) >= steps:
                 break
             want = [len(e) if e[-1] > horizon else 2 * len(e) for e in ends]
@@ -116,20 +116,21 @@ class WorkerSpeeds(DelayModel):
 
 
 class SampleCost(DelayModel):
-    """What a job takes depends on the sample it was given, and on who does it.
+    """The duration of a job depends on its sample and on the worker.
 
-    The sample is drawn when the ticket is issued; a worker that gets a costly one is away for long and comes back late.
+    The sample is drawn when the ticket is issued; a worker with a costly sample returns late.
 
     Args:
         workers: Number of workers M.
-        cost: Duration of a job: one number a group, fastest first, or a function ``cost(worker, group, sample_seed)``.
+        cost: Duration of a job: one number per group, fastest first, or a function ``cost(worker, group,
+            sample_seed)``.
         slow_share: Share of the slow group.
         shares: Shares of several groups instead, fastest first.
-        speeds: A factor on the duration for each worker.
-        group_of: A function from sample seeds (an array) to groups, for a problem whose samples have groups of their
-            own; by default groups are drawn by their shares.
-        dependent: False draws the durations of an independent second sample: the same durations, but no longer those of
-            the sample that is trained on.
+        speeds: A factor on the duration per worker.
+        group_of: A function from sample seeds (an array) to groups, for problems whose samples have their own groups;
+            by default groups are drawn by their shares.
+        dependent: False takes the duration of an independent second sample: the same durations, but not those of the
+            sample that is trained on.
 
     Examples:
         >>> trace = SampleCost(workers=5, cost=(1.0, 10.0), slow_share=0.1).trace(steps=2000, seed=0)
@@ -155,7 +156,7 @@ class SampleCost(DelayModel):
             raise ValueError(f"Got {len(self.speeds)} speeds for {self.workers} workers")
         if not callable(cost):
             if not isinstance(cost, Sequence | np.ndarray):
-                raise TypeError(f"Invalid cost value: {cost!r} (expected one number a group, or a function)")
+                raise TypeError(f"Invalid cost value: {cost!r} (expected one number per group, or a function)")
             cost = tuple(POSITIVE.check("cost", c) for c in cost)
             if len(cost) != len(self.shares):
                 raise ValueError(f"Got {len(cost)} costs for {len(self.shares)} groups")
@@ -175,20 +176,20 @@ class SampleCost(DelayModel):
         n = self.workers + steps - 1
         seeds = sample_seeds(seed, n)
         group = self._group(seeds)
-        paid = (
+        costed = (
             seeds if self.dependent else stream(seed, "independent durations").integers(2**64, size=n, dtype=np.uint64)
         )
-        duration_of = self._durations(paid, group if self.dependent else self._group(paid))
+        duration_of = self._durations(costed, group if self.dependent else self._group(costed))
         # (time, ticket, worker): at equal times the ticket that was issued first comes first.
         heap = [(duration_of(i, i), i, i) for i in range(self.workers)]
         heapq.heapify(heap)
         worker, ticket, end = [0] * steps, [0] * steps, [0.0] * steps
         for t in range(steps):
-            now, number, who = heap[0]
-            worker[t], ticket[t], end[t] = who, number, now
-            following = self.workers + t
-            if following < n:
-                heapq.heapreplace(heap, (now + duration_of(following, who), following, who))
+            now, number, idle = heap[0]
+            worker[t], ticket[t], end[t] = idle, number, now
+            issued = self.workers + t
+            if issued < n:
+                heapq.heapreplace(heap, (now + duration_of(issued, idle), issued, idle))
             else:
                 heapq.heappop(heap)
         return async_trace(
@@ -210,7 +211,7 @@ class SampleCost(DelayModel):
         return group
 
     def _durations(self, seeds: NDArray[np.uint64], group: NDArray[np.int16]) -> Callable[[int, int], float]:
-        """Return the duration of a ticket on a worker."""
+        """Return a function of ticket and worker that gives the duration."""
         speeds = self.speeds
         if not callable(self.cost):
             costs = np.asarray(self.cost)[group].tolist()
@@ -226,6 +227,6 @@ class SampleCost(DelayModel):
 def _groups_of_tickets(
     worker: NDArray[np.int32], workers: int, seed: int, shares: Sequence[float]
 ) -> NDArray[np.int16]:
-    """Look up groups by ticket, where they do not depend on the schedule."""
+    """Return the groups of arrivals by ticket, for models in which they do not depend on the schedule."""
     group = groups_from(uniforms(sample_seeds(seed, workers + len(worker))), shares)
     return group[tickets_of(worker, workers)]

@@ -1,4 +1,4 @@
-"""The schedule of a run that has already happened."""
+"""The schedule of a recorded run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Recorded"]
 
 
 class Recorded(DelayModel):
-    """The schedule of a recorded trace, as it was.
+    """The schedule of a recorded trace, unchanged.
 
     Args:
         trace: A trace or the path of one.
@@ -28,8 +28,8 @@ class Recorded(DelayModel):
         self.workers = self.recorded.header.workers
 
     def trace(self, steps: int | None = None, seed: int | None = None) -> Trace:
-        """Return the first ``steps`` arrivals, all by default; nothing is drawn, so only its own seed is accepted."""
+        """Return the first ``steps`` arrivals, all by default; only the recorded seed is accepted."""
         own = self.recorded.header.seed
         if seed not in (None, own):
-            raise ValueError(f"A recorded schedule has one seed, {own}: asked for seed {seed}")
+            raise ValueError(f"Invalid seed value: {seed} (the recorded schedule has seed {own})")
         return self.recorded if steps is None else self.recorded.head(steps)

@@ -1,4 +1,4 @@
-"""The demo: its runs; figures, table and page are beside them."""
+"""The demo: runs, figures, table and page."""
 
 from .runs import METHOD_OPTIONS, DemoRun, make_trace, problem, run_all
 

@@ -23,7 +23,7 @@ def write_demo(results: Sequence[DemoRun], trace: Trace, out: Path, command: str
         results: All runs.
         trace: The schedule to show.
         out: The folder; it must exist.
-        command: How to make the page again.
+        command: The command that makes the page again.
     """
     drawn = {
         "timeline": figures.timeline(trace),

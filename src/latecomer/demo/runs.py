@@ -1,4 +1,4 @@
-"""The demo: the paper's methods and catch-up on the bundled digits, under data-dependent delays."""
+"""The runs of the demo: the paper's methods and catch-up on the bundled digits, under data-dependent delays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["METHOD_OPTIONS", "DemoRun", "make_trace", "problem", "run_all"]
 
 WORKERS, SLOW_SHARE, BETA = 7, 0.1, 0.1
 
-# Each at the learning rate of benchmarks/demo_rates.py, which looks at other seeds than the demo.
+# Learning rates from benchmarks/demo_rates.py, which uses other seeds than the demo.
 METHOD_OPTIONS: dict[str, dict[str, Any]] = {
     "async-sgd": {"lr": 0.05},
     "delay-adaptive": {"lr": 0.1},
@@ -36,7 +36,7 @@ METHOD_OPTIONS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class DemoRun:
-    """One run: which method, which seed, and what came of it."""
+    """One run of the demo."""
 
     method: str
     seed: int
@@ -53,11 +53,11 @@ def make_trace(steps: int, seed: int) -> Trace:
 
 
 def problem() -> Digits:
-    """Return what the demo trains on: a small network without the cubic, which every method can train."""
+    """Return the problem of the demo: a small network without the cubic, which every method can train."""
     return Digits(network="cnn", cubic=False)
 
 
-def run_one(method: str, seed: int, steps: int) -> DemoRun:
+def run_method(method: str, seed: int, steps: int) -> DemoRun:
     """Train one method on one seed's schedule."""
     torch.set_num_threads(1)
     options = METHOD_OPTIONS[method]
@@ -68,9 +68,9 @@ def run_one(method: str, seed: int, steps: int) -> DemoRun:
 
 
 def run_all(steps: int, seeds: int, first_seed: int = 0, processes: int = 2) -> Iterator[DemoRun]:
-    """Run every method on every seed, in parallel; results come in the order they are done."""
+    """Run every method on every seed, in parallel; results come in order of completion."""
     whole_number("steps", steps, least=20)
     whole_number("seeds", seeds, least=1)
     whole_number("seed", first_seed)
     jobs = [(method, seed, steps) for seed in range(first_seed, first_seed + seeds) for method in METHOD_OPTIONS]
-    return in_parallel(run_one, jobs, processes)
+    return in_parallel(run_method, jobs, processes)

@@ -1,4 +1,4 @@
-"""The demo's table: one row a method, from all its runs."""
+"""The demo's table: one row per method, over all its runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Row", "rows"]
 
 @dataclass(frozen=True)
 class Row:
-    """A method's results over its seeds: means, and the smallest and largest F1."""
+    """Results of a method over its seeds: means, and the smallest and largest F1."""
 
     method: str
     lr: float
@@ -30,7 +30,7 @@ class Row:
 
 
 def rows(results: Sequence[DemoRun]) -> list[Row]:
-    """Return one row a method, in the order of the table of methods."""
+    """Return one row per method, in the order of the table of methods."""
     table = []
     for name, options in METHOD_OPTIONS.items():
         own = [result for result in results if result.method == name]

@@ -1,4 +1,4 @@
-"""The same server with real workers: an engine moves bytes and reports events, and decides nothing."""
+"""Engines run real workers: an engine moves bytes and reports events; the server makes all decisions."""
 
 from .base import Died, Done, Engine, Evaluated, Event, Failed, Job, Ready, Slot, WorkerSpec
 

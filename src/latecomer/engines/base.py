@@ -1,4 +1,8 @@
-"""What an engine is: seats, slots, jobs down, events up. It moves bytes and decides nothing."""
+"""The engine interface: jobs go to workers, events come back. An engine moves bytes and decides nothing.
+
+A *seat* is one of an engine's numbered places for a worker process. Its number stays the same when the process dies and
+is replaced. A *slot* is memory for one ticket: its points and its result.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +20,17 @@ __all__ = ["Died", "Done", "Engine", "Evaluated", "Event", "Failed", "Job", "Rea
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """What every worker needs to know once.
+    """What every worker gets once, at its start.
 
     Args:
-        problem: What to train on; it reaches worker processes by pickle.
+        problem: What to train on; it is pickled to reach worker processes.
         size: Number of parameters.
-        dtype: Their type.
-        points: At how many points a sample is evaluated.
-        statistics: How many float64 numbers of running averages go up with a contribution, and down to be evaluated.
-        seed: What the model is made with; its parameters come with every ticket, but what is frozen does not.
-        bf16: Round points and contributions to bfloat16, for a wire of half the width.
-        evaluators: The last so many seats evaluate only.
+        dtype: Their dtype.
+        points: Number of points at which a sample is evaluated.
+        statistics: Number of float64 batch-normalisation statistics, sent with a contribution and to an evaluation.
+        seed: Initialises the model. Trainable parameters come with every job, frozen ones do not.
+        bf16: Round points and contributions to bfloat16, which halves what is sent.
+        evaluators: Number of seats, the last ones, that only evaluate.
 
     Examples:
         >>> import latecomer as lc
@@ -46,13 +50,13 @@ class WorkerSpec:
 
 @dataclass(frozen=True)
 class Slot:
-    """Memory for one ticket that both the server and whoever computes it can see.
+    """Memory for one ticket, visible to the server and to the worker that computes it.
 
     Args:
-        index: Which of the engine's slots it is.
-        points: What to evaluate, one flat tensor a point; the server writes it, a worker only reads.
-        gradient: What comes back; the worker writes it before it reports `Done`.
-        statistics: Running averages of batch normalisation that come back with it.
+        index: Index of the slot.
+        points: The points to evaluate, one flat tensor per point; written by the server, read by the worker.
+        gradient: The result; the worker writes it before it reports `Done`.
+        statistics: Batch-normalisation statistics of the job.
 
     Examples:
         >>> Slot(0, [torch.zeros(3)], torch.zeros(3), torch.zeros(0, dtype=torch.float64)).gradient.shape
@@ -67,15 +71,15 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a seat is asked to do: compute the contribution of a ticket, or evaluate the model.
+    """A job for a worker: compute the contribution of a ticket, or evaluate the model.
 
     Args:
-        number: The ticket's number; for an evaluation, whatever tells it from others.
-        slot: Which slot has its points, and takes its result.
-        sample: The ticket's sample.
+        number: Number of the ticket; for an evaluation, any unique number.
+        slot: Index of the slot with its points, which also takes the result.
+        sample: Seed of the ticket's sample.
         version: Index of the iterate.
         here: Coefficient of the gradient at the first point.
-        before: Coefficient of the gradient at the second.
+        before: Coefficient of the gradient at the second point.
         evaluate: Evaluate at the slot's first point, with its statistics, instead of computing a contribution.
 
     Examples:
@@ -94,7 +98,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A worker has taken its seat and waits for a job.
+    """A worker has started and can take a job.
 
     Examples:
         >>> Ready(seat=0, pid=4711).seat
@@ -107,15 +111,15 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A contribution lies in its slot.
+    """A contribution is complete in its slot.
 
     Args:
-        seat: Who computed it.
-        number: Of which ticket.
-        finite: Whether it is free of NaN and infinities; the worker looks.
-        loss: Of its batch, NaN if unknown.
-        group: Of its sample.
-        seconds: How long the worker took.
+        seat: Seat of the worker.
+        number: Number of the ticket.
+        finite: Whether it is free of NaN and infinities; the worker checks.
+        loss: Loss of its batch, NaN if unknown.
+        group: Group of its sample.
+        seconds: Duration of the job.
 
     Examples:
         >>> Done(seat=0, number=4, finite=True).group
@@ -132,7 +136,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """An evaluation is done.
+    """An evaluation is complete.
 
     Examples:
         >>> Evaluated(seat=2, number=100, metrics={"loss": 0.5}).metrics["loss"]
@@ -146,13 +150,13 @@ class Evaluated:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The code of a job has raised; its worker lives on and waits for the next one.
+    """The code of a job has raised; the worker is alive and can take the next job.
 
     Args:
-        seat: Where.
-        number: Which ticket or evaluation.
+        seat: Seat of the worker.
+        number: Number of the ticket or evaluation.
         reason: The last line of the traceback.
-        where: The line of code before it, if known.
+        where: File and line of the error, if known.
 
     Examples:
         >>> Failed(seat=0, number=4, reason="ValueError: no").reason
@@ -167,11 +171,11 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """A worker is gone, with whatever it was doing; `restart` puts a new one in its seat.
+    """A worker has died and its job is lost; `restart` starts a new worker in its seat.
 
     Args:
-        seat: Where.
-        reason: For people: a signal, an exit code.
+        seat: Seat of the worker.
+        reason: How it died, for people: a signal, an exit code.
 
     Examples:
         >>> Died(seat=1, reason="killed by SIGKILL").seat
@@ -183,28 +187,29 @@ class Died:
 
 
 Event = Ready | Done | Evaluated | Failed | Died
-"""Whatever an engine may report."""
+"""Anything an engine reports."""
 
 
 class Engine(ABC):
-    """Moves bytes between a server and its workers, and reports what happened. All decisions are the server's.
+    """Moves bytes between a server and its workers, and reports events. The server makes all decisions.
 
     To write one, implement the six methods; `latecomer.testing.check_engine` tests it. The contract:
 
-    - `start` makes ``slots`` slots and seats ``seats`` workers. Each reports `Ready` once it can take a job.
-    - A *slot* is three kinds of memory: the points of a ticket (server to worker), its gradient and its statistics
-      (worker to server). The server writes the points before `submit`, and reads the rest after `Done`. Between the two
-      it touches neither. Where memory is not shared, `submit` sends the points and `Done` is reported once the result
-      has been copied into the slot.
-    - `submit` hands a job to a seat that is ready. A worker computes it with `latecomer.engines.worker.Worker`, which
-      every engine shares, and answers with exactly one of `Done`, `Evaluated` and `Failed`, or dies.
-    - Events of one seat come in the order they happened. After `Died` nothing of the worker's past is reported, and
-      nothing it might still be writing reaches a slot: a slot may be handed to somebody else at once.
-    - `kill` ends a worker at once, whatever it does; the engine reports `Died`. `restart` seats a new one, which
+    - `start` creates ``slots`` slots and starts a worker in each of ``seats`` seats. Each reports `Ready` when it can
+      take a job.
+    - A *slot* has three parts: the points of a ticket (server to worker), its gradient and its statistics (worker to
+      server). The server writes the points before `submit` and reads the result after `Done`. In between it touches
+      neither. Where memory is not shared, `submit` sends the points, and `Done` is reported after the result has been
+      copied into the slot.
+    - `submit` sends a job to a seat that is ready. The worker computes it with `latecomer.engines.worker.Worker`,
+      which all engines share, and answers with exactly one of `Done`, `Evaluated` and `Failed`, or dies.
+    - Events of one seat are reported in order. After `Died` nothing older of that worker is reported, and nothing it
+      may still write reaches a slot: the slot can be reused immediately.
+    - `kill` ends a worker immediately; the engine reports `Died`. `restart` starts a new worker in the seat, which
       reports `Ready`. Nothing restarts by itself.
-    - `close` ends all workers and gives back all memory; it may be called twice. When the server's own process dies, by
-      SIGKILL too, nothing of the engine may be left behind: neither processes nor shared memory.
-    - Workers use one torch thread, ignore Ctrl-C, and get no ticket twice at the same time.
+    - `close` ends all workers and frees all memory; it may be called twice. If the server's process dies, even by
+      SIGKILL, no process and no shared memory of the engine may remain.
+    - Workers use one torch thread and ignore Ctrl-C. No ticket is with two workers at the same time.
 
     Examples:
         >>> import latecomer as lc
@@ -220,31 +225,31 @@ class Engine(ABC):
     """
 
     bf16: bool = False
-    """Whether points and gradients are rounded to bfloat16 on their way; whoever replays the run must know."""
+    """Whether points and gradients are rounded to bfloat16 when they are sent; a replay must do the same."""
 
     @abstractmethod
     def start(self, spec: WorkerSpec, seats: int, slots: int) -> Sequence[Slot]:
-        """Seat workers 0 to ``seats - 1``, and return the slots."""
+        """Start workers in seats 0 to ``seats - 1``, and return the slots."""
 
     @abstractmethod
     def submit(self, seat: int, job: Job) -> None:
-        """Hand a job to a worker that is ready; if it has just died, `events` will say so."""
+        """Send a job to a worker that is ready; if it has just died, `events` reports that."""
 
     @abstractmethod
     def events(self, timeout: float | None = None) -> list[Event]:
-        """Return what has happened, in order; wait up to ``timeout`` seconds (for ever if None) for something to."""
+        """Return new events in order; wait up to ``timeout`` seconds (None: without limit) for the first."""
 
     @abstractmethod
     def kill(self, seat: int) -> None:
-        """End the worker in this seat at once."""
+        """End the worker in this seat immediately."""
 
     @abstractmethod
     def restart(self, seat: int) -> None:
-        """Put a new worker into a seat whose worker has died."""
+        """Start a new worker in a seat whose worker has died."""
 
     @abstractmethod
     def close(self) -> None:
-        """End everything and give all memory back."""
+        """End all workers and free all memory."""
 
     def __enter__(self) -> Engine:
         return self

@@ -1,6 +1,6 @@
-"""Jobs and answers as bytes, on pipes and between machines: a strict binary head, then raw numbers.
+"""Jobs and answers as bytes, for pipes and networks: a strict binary head, then raw numbers.
 
-Whatever else comes is a `FrameError`.
+Anything else raises a `FrameError`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = [
 READY, JOB, DONE, EVALUATED, FAILED, BEAT, STOP, LEAVE = range(1, 9)
 NATIVE, BF16, SHARED = range(3)
 HEAD_LIMIT = 16_384
-"""No head is longer, in bytes."""
+"""Longest head in bytes."""
 ENVELOPE = 128
-"""What encryption adds to a part at most, in bytes."""
+"""Most bytes that encryption adds to a part."""
 
 _MAGIC, _VERSION = b"LCMR", 1
 _HEAD = struct.Struct("<4sBBBBQI")  # magic, version, kind, encoding, number of parts, ticket, length of the rest
@@ -37,11 +37,11 @@ _DONE = struct.Struct("<Bdid")
 _READY = struct.Struct("<Q")
 _METRIC = struct.Struct("<Hd")
 _PARTS = 4
-_WORDS = 1700  # of a reason, and of where: together less than a pipe takes in one piece
+_TEXT_LIMIT = 1700  # bytes of a reason, and of its place: together less than a pipe takes in one piece
 
 
 class FrameError(ValueError):
-    """A message that is not one of ours, or not what is due now."""
+    """A message that is malformed or unexpected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,10 @@ class Head:
 
     Args:
         kind: `READY`, `JOB`, `DONE`, `EVALUATED`, `FAILED`, `BEAT`, `STOP` or `LEAVE`.
-        encoding: How the numbers behind it are written: `NATIVE`, `BF16`, or `SHARED` for not at all.
-        number: The ticket's number.
-        lengths: Bytes of the parts that follow.
-        rest: What this kind has to say, in its own struct.
+        encoding: How the numbers after it are written: `NATIVE`, `BF16`, or `SHARED` if they are in shared memory.
+        number: Number of the ticket.
+        lengths: Sizes of the parts that follow, in bytes.
+        rest: Data specific to the kind.
     """
 
     kind: int
@@ -64,22 +64,22 @@ class Head:
 
 
 def pack_head(head: Head) -> bytes:
-    """Turn a head into bytes."""
+    """Return a head as bytes."""
     first = _HEAD.pack(
         _MAGIC, _VERSION, head.kind, head.encoding, len(head.lengths), head.number, len(head.rest)
     )  # fmt: skip
     data = b"".join([first, *(_LENGTH.pack(n) for n in head.lengths), head.rest])
     if len(data) > HEAD_LIMIT:
-        raise FrameError(f"A head of {len(data)} bytes (at most {HEAD_LIMIT}): fewer metrics, or shorter names")
+        raise FrameError(f"A head of {len(data)} bytes (at most {HEAD_LIMIT}): use fewer metrics or shorter names")
     return data
 
 
 def unpack_head(data: bytes | memoryview, limit: int) -> Head:
-    """Read a head.
+    """Read a head and check it.
 
     Args:
-        data: Anything at all.
-        limit: Bytes that the parts behind it may have together.
+        data: The bytes; they may come from anywhere.
+        limit: Largest total size of the parts after it, in bytes.
     """
     if not _HEAD.size <= len(data) <= HEAD_LIMIT:
         raise FrameError(f"A head of {len(data)} bytes (expected {_HEAD.size} to {HEAD_LIMIT})")
@@ -87,25 +87,25 @@ def unpack_head(data: bytes | memoryview, limit: int) -> Head:
     if magic != _MAGIC:
         raise FrameError("Not a message of this library")
     if version != _VERSION:
-        raise FrameError(f"Version {version} of the wire format (expected {_VERSION}): all nodes need one release")
+        raise FrameError(f"Version {version} of the wire format (expected {_VERSION}): all nodes need the same release")
     if not READY <= kind <= LEAVE or encoding > SHARED or parts > _PARTS:
-        raise FrameError(f"Kind {kind}, encoding {encoding}, {parts} parts: there is no such message")
+        raise FrameError(f"Kind {kind}, encoding {encoding}, {parts} parts: no such message")
     start = _HEAD.size + parts * _LENGTH.size
     if len(data) != start + rest:
-        raise FrameError(f"A head of {len(data)} bytes that says it has {start + rest}")
+        raise FrameError(f"A head of {len(data)} bytes that announces {start + rest}")
     lengths = tuple(_LENGTH.unpack_from(data, _HEAD.size + i * _LENGTH.size)[0] for i in range(parts))
     if sum(lengths) > limit:
         raise FrameError(f"Parts of {sum(lengths)} bytes are announced (at most {limit})")
     return Head(kind, encoding, number, lengths, bytes(data[start:]))
 
 
-# ---- what heads say ---------------------------------------------------------------------------------------------
+# ---- jobs and events as heads -----------------------------------------------------------------------------------
 
 
 def head_of(
     what: Job | Done | Evaluated | Failed | Ready, encoding: int = SHARED, lengths: tuple[int, ...] = ()
 ) -> Head:
-    """Return the head for a job or an event; whose seat it is, is known by who sends it."""
+    """Return the head of a job or an event; it has no seat, which the receiver knows from the connection."""
     if isinstance(what, Job):
         rest = _JOB.pack(what.slot, what.sample, what.version, what.here, what.before, what.evaluate)
         return Head(JOB, encoding, what.number, lengths, rest)
@@ -115,15 +115,15 @@ def head_of(
     if isinstance(what, Ready):
         return Head(READY, encoding, 0, (), _READY.pack(what.pid))
     if isinstance(what, Evaluated):
-        words = [(name.encode(), float(value)) for name, value in what.metrics.items()]
-        rest = b"".join(_METRIC.pack(len(name), value) + name for name, value in words)
+        metrics = [(name.encode(), float(value)) for name, value in what.metrics.items()]
+        rest = b"".join(_METRIC.pack(len(name), value) + name for name, value in metrics)
         return Head(EVALUATED, SHARED, what.number, (), rest)
-    reason, where = (words.encode(errors="replace")[:_WORDS] for words in (what.reason, what.where))
+    reason, where = (text.encode(errors="replace")[:_TEXT_LIMIT] for text in (what.reason, what.where))
     return Head(FAILED, SHARED, what.number, (), reason.replace(b"\0", b" ") + b"\0" + where.replace(b"\0", b" "))
 
 
 def job_of(head: Head) -> Job:
-    """Read a job out of its head."""
+    """Return the job of a head."""
     slot, sample, version, here, before, evaluate = _unpacked(_JOB, head, JOB)
     if evaluate > 1:
         raise FrameError(f"A flag of {evaluate}")
@@ -131,7 +131,7 @@ def job_of(head: Head) -> Job:
 
 
 def event_of(seat: int, head: Head) -> Ready | Done | Evaluated | Failed:
-    """Read an event out of its head."""
+    """Return the event of a head."""
     if head.kind == DONE:
         finite, loss, group, seconds = _unpacked(_DONE, head, DONE)
         if finite > 1:
@@ -144,16 +144,16 @@ def event_of(seat: int, head: Head) -> Ready | Done | Evaluated | Failed:
     if head.kind == FAILED:
         reason, _, where = head.rest.decode(errors="replace").partition("\0")
         return Failed(seat, head.number, reason, where)
-    raise FrameError(f"Kind {head.kind} is no event")
+    raise FrameError(f"Kind {head.kind} is not an event")
 
 
 def beat() -> bytes:
-    """Return the message that only says that its sender is there."""
+    """Return the message by which a worker shows that it is alive."""
     return pack_head(Head(BEAT))
 
 
 def leave() -> bytes:
-    """Return the message that tells a worker to go once it has done what it does."""
+    """Return the message that asks a worker to leave after its job."""
     return pack_head(Head(LEAVE))
 
 
@@ -172,13 +172,13 @@ def _metrics(rest: bytes) -> dict[str, float]:
     metrics, at = {}, 0
     while at < len(rest):
         if len(rest) - at < _METRIC.size:
-            raise FrameError("Metrics that end in the middle")
+            raise FrameError("Truncated metrics")
         length, value = _METRIC.unpack_from(rest, at)
         at += _METRIC.size
         name = rest[at : at + length]
         at += length
         if len(name) != length:
-            raise FrameError("Metrics that end in the middle")
+            raise FrameError("Truncated metrics")
         try:
             metrics[name.decode()] = value
         except UnicodeDecodeError:
@@ -186,28 +186,28 @@ def _metrics(rest: bytes) -> dict[str, float]:
     return metrics
 
 
-# ---- the numbers behind them ------------------------------------------------------------------------------------
+# ---- the numbers after a head -----------------------------------------------------------------------------------
 
 
 class Layout:
-    """What the parts behind a head look like in one run, and room to read bfloat16 into.
+    """Sizes and encodings of the parts after a head in one run, with a buffer for bfloat16.
 
-    Points and gradients go in the run's own type or, half as long, in bfloat16; statistics and what is evaluated are
-    never rounded.
+    Points and gradients are sent in the run's own dtype or, half as long, in bfloat16. Statistics and points of
+    evaluations are never rounded.
 
     Args:
-        spec: What is computed.
+        spec: What every worker gets once.
     """
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.spec = spec
         self._whole, self._half, self._tail = spec.size * spec.dtype.itemsize, 2 * spec.size, 8 * spec.statistics
-        self._room = torch.empty(0, dtype=torch.bfloat16)
+        self._bf16_buffer = torch.empty(0, dtype=torch.bfloat16)
         down = max(sum(self.down(Job(0, 0, evaluate=evaluate), NATIVE)) for evaluate in (False, True))
         self.limit = max(down, sum(self.up(NATIVE)))
 
     def down(self, job: Job, encoding: int) -> tuple[int, ...]:
-        """Return the lengths of the parts of a job: its points; for an evaluation one point and the statistics."""
+        """Return the sizes of a job's parts: its points; for an evaluation one point and the statistics."""
         if encoding == SHARED:
             return ()
         if job.evaluate:
@@ -215,14 +215,14 @@ class Layout:
         return (self._half if encoding == BF16 else self._whole,) * self.spec.points
 
     def up(self, encoding: int) -> tuple[int, ...]:
-        """Return the lengths of the parts of a contribution: the gradient, and the statistics if there are any."""
+        """Return the sizes of a contribution's parts: the gradient, and the statistics if there are any."""
         if encoding == SHARED:
             return ()
         gradient = self._half if encoding == BF16 else self._whole
         return (gradient, self._tail) if self._tail else (gradient,)
 
     def answer_head(self, answer: Done | Evaluated | Failed, encoding: int) -> Head:
-        """Return the head of a worker's answer; if the server could not take it, of what is wrong with it."""
+        """Return the head of a worker's answer, or of a `Failed` if the answer is invalid."""
         try:
             if isinstance(answer, Done):
                 self._check_group(answer.group)
@@ -237,46 +237,46 @@ class Layout:
             raise FrameError(f"Group {group} (expected 0 to {self.spec.problem.groups - 1})")
 
     def answer(self, seat: int, head: Head, job: Job | None) -> Done | Evaluated | Failed:
-        """Read the answer to a job; whatever else it is, is refused."""
+        """Return the answer to a job; raise if it answers anything else."""
         event = event_of(seat, head)
         due = (FAILED, EVALUATED if job is not None and job.evaluate else DONE)
         if job is None or job.number != head.number or isinstance(event, Ready) or head.kind not in due:
-            raise FrameError(f"An answer to ticket {head.number}, with which it is not")
+            raise FrameError(f"An answer to ticket {head.number}, which this worker does not have")
         if isinstance(event, Done):
             self._check_group(event.group)
         return event
 
     def check(self, lengths: tuple[int, ...], expected: tuple[int, ...]) -> None:
-        """Refuse parts of any other length than this run's."""
+        """Raise unless the parts have the expected sizes."""
         if lengths != expected:
             raise FrameError(f"Parts of {list(lengths)} bytes (expected {list(expected)})")
 
     def job_message(self, job: Job, slot: Slot, encoding: int) -> list[Any]:
         """Return a job with its points as the parts of a message."""
         lengths = self.down(job, encoding)
-        return [pack_head(head_of(job, encoding, lengths)), *self._written(_brought(slot, job), lengths)]
+        return [pack_head(head_of(job, encoding, lengths)), *self._written(_sent_with(slot, job), lengths)]
 
     def read_job(self, parts: Iterable[Any], job: Job, slot: Slot) -> None:
-        """Copy what came with a job into a slot."""
-        for part, tensor in zip(parts, _brought(slot, job), strict=False):
+        """Copy the parts of a job into a slot."""
+        for part, tensor in zip(parts, _sent_with(slot, job), strict=False):
             self.read(part, tensor)
 
     def answer_message(self, answer: Done | Evaluated | Failed, slot: Slot, encoding: int) -> list[Any]:
-        """Return an answer, with its contribution if it has one, as the parts of a message."""
+        """Return an answer, with the contribution if there is one, as the parts of a message."""
         head = self.answer_head(answer, encoding)
         return [pack_head(head), *self._written([slot.gradient, slot.statistics], head.lengths)]
 
     def read_contribution(self, parts: Iterable[Any], slot: Slot) -> None:
-        """Copy what came with an answer into a slot."""
+        """Copy the parts of an answer into a slot."""
         for part, tensor in zip(parts, (slot.gradient, slot.statistics), strict=False):
             self.read(part, tensor)
 
     def _written(self, tensors: Sequence[Tensor], lengths: Sequence[int]) -> list[memoryview]:
-        """Return tensors as bytes: their own memory, or a copy in bfloat16 if that is what the length says."""
+        """Return tensors as bytes: their own memory, or a bfloat16 copy if the size asks for it."""
         found = []
         for tensor, length in zip(tensors, lengths, strict=False):
-            whole = tensor if length == tensor.nbytes else tensor.to(torch.bfloat16)
-            found.append(whole.view(torch.uint8).numpy().data)
+            encoded = tensor if length == tensor.nbytes else tensor.to(torch.bfloat16)
+            found.append(encoded.view(torch.uint8).numpy().data)
         return found
 
     def read(self, data: Any, tensor: Tensor) -> None:
@@ -287,12 +287,12 @@ class Layout:
             return
         if len(source) != self._half:
             raise FrameError(f"A part of {len(source)} bytes (expected {tensor.nbytes} or {self._half})")
-        if not len(self._room):
-            self._room = torch.empty(self.spec.size, dtype=torch.bfloat16)
-        self._room.view(torch.uint8).numpy()[:] = source
-        tensor.copy_(self._room)
+        if not len(self._bf16_buffer):
+            self._bf16_buffer = torch.empty(self.spec.size, dtype=torch.bfloat16)
+        self._bf16_buffer.view(torch.uint8).numpy()[:] = source
+        tensor.copy_(self._bf16_buffer)
 
 
-def _brought(slot: Slot, job: Job) -> list[Tensor]:
-    """Return what of a slot a job brings along: its points; for an evaluation one point and the statistics."""
+def _sent_with(slot: Slot, job: Job) -> list[Tensor]:
+    """Return the tensors that are sent with a job: its points; for an evaluation one point and the statistics."""
     return [slot.points[0], slot.statistics] if job.evaluate else slot.points

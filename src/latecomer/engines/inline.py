@@ -1,4 +1,4 @@
-"""All workers in this process, one job after the other: for debugging, and for code that no process can import."""
+"""Runs all workers in this process, one job at a time: for debugging, and for code that cannot be imported."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["InlineEngine"]
 
 
 class InlineEngine(Engine):
-    """Computes a job when its event is asked for, in order of submission: deterministic, in one process.
+    """Computes jobs in this process, in the order they were submitted: deterministic.
 
-    A lambda, a notebook's cell and a debugger work here. Nothing happens at the same time, so workers take turns.
+    Lambdas, notebook cells and debuggers work. No two jobs run at the same time, so the workers take turns.
 
     Examples:
         >>> import latecomer as lc
@@ -29,43 +29,43 @@ class InlineEngine(Engine):
     """
 
     def start(self, spec: WorkerSpec, seats: int, slots: int) -> Sequence[Slot]:
-        """Make tensors and workers."""
+        """Create the slots and the workers."""
         self._spec = spec
         self._slots = [own_slot(spec, index) for index in range(slots)]
         self._workers: dict[int, Worker] = {}
         self._waiting: deque[tuple[int, Job]] = deque()
-        self._news: deque[Event] = deque()
+        self._events: deque[Event] = deque()
         for seat in range(seats):
             self.restart(seat)
         return self._slots
 
     def submit(self, seat: int, job: Job) -> None:
-        """Put a job at the end of the queue."""
+        """Append a job to the queue."""
         if seat in self._workers:
             self._waiting.append((seat, job))
 
     def events(self, timeout: float | None = None) -> list[Event]:
-        """Return what is known; if that is nothing, do the next job."""
-        if not self._news and self._waiting:
+        """Return new events; if there are none, compute the next job."""
+        if not self._events and self._waiting:
             seat, job = self._waiting.popleft()
             with one_thread(), torch.random.fork_rng(devices=[]):
-                self._news.append(self._workers[seat](job))
-        news = list(self._news)
-        self._news.clear()
-        return news
+                self._events.append(self._workers[seat](job))
+        events = list(self._events)
+        self._events.clear()
+        return events
 
     def kill(self, seat: int) -> None:
-        """Forget a worker and its job."""
+        """Drop a worker and its job."""
         if self._workers.pop(seat, None) is not None:
             self._waiting = deque(pair for pair in self._waiting if pair[0] != seat)
-            self._news = deque(event for event in self._news if event.seat != seat)
-            self._news.append(Died(seat, "killed"))
+            self._events = deque(event for event in self._events if event.seat != seat)
+            self._events.append(Died(seat, "killed"))
 
     def restart(self, seat: int) -> None:
-        """Make a new worker."""
+        """Create a new worker."""
         self._workers[seat] = Worker(self._spec, self._slots, seat)
-        self._news.append(Ready(seat, os.getpid()))
+        self._events.append(Ready(seat, os.getpid()))
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Drop workers and slots."""
         self._workers, self._slots = {}, []

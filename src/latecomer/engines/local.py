@@ -1,4 +1,4 @@
-"""Workers as processes of this machine: slots in shared memory, pipes for control, no socket."""
+"""Workers as processes on this machine: slots in shared memory, pipes for control, no sockets."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ from .worker import Worker, failure
 
 __all__ = ["LocalEngine"]
 
-_START = 2**64 - 1  # stands for the ticket of a worker that fails before it has one
+_START = 2**64 - 1  # ticket number of a worker that fails before its first ticket
 _PR_SET_PDEATHSIG = 1
 
 
 @dataclass
-class _Seat:
-    """A worker process and the pipes to it."""
+class _WorkerProcess:
+    """A worker process and its pipes."""
 
     process: ForkServerProcess
-    orders: Connection
+    jobs: Connection
     answers: Connection
-    why: str = ""
+    start_error: str = ""
 
 
 class LocalEngine(Engine):
-    """One process a worker on this machine.
+    """One process per worker, on this machine.
 
-    Processes come from a fork server that has imported torch once, so a new one takes a fraction of a second. Points,
-    gradients and statistics lie in one block of anonymous shared memory: the worker's parameters are views of its
-    slot's point and backward writes into its slot's gradient, which the server's optimizer reads where it is. Jobs and
-    answers are a few bytes through pipes. The memory has no name, so none can be left behind, and workers end with
-    the server, however it ends. Python's fork server listens on a socket of its own in the temporary folder, for this
-    user alone; a server that was killed leaves that empty entry there.
+    Processes come from a fork server that has imported torch once, so a new one starts in a fraction of a second.
+    Points, gradients and statistics are in one block of anonymous shared memory. The worker's parameters are views of
+    its slot's point, backward writes into its slot's gradient, and the server's optimizer reads it there. Jobs and
+    answers are a few bytes through pipes. The memory has no name, so none can be left behind, and workers end with the
+    server, even if it is killed. Python's fork server listens on a socket in the temporary folder, for this user only;
+    a killed server leaves that empty entry behind.
 
     Examples:
         >>> import latecomer as lc
@@ -65,16 +65,16 @@ class LocalEngine(Engine):
     """
 
     def __init__(self) -> None:
-        self._seats: dict[int, _Seat] = {}
+        self._seats: dict[int, _WorkerProcess] = {}
         self._selector = selectors.DefaultSelector()
         self._block: Block | None = None
         self._payload: Payload | None = None
         self._slots: list[Slot] = []
 
     def start(self, spec: WorkerSpec, seats: int, slots: int) -> Sequence[Slot]:
-        """Make the memory, then the processes."""
+        """Create the memory, then start the processes."""
         if getattr(multiprocessing.current_process(), "_inheriting", False):  # a worker that imports the main script
-            raise ValueError("A worker process was about to start workers: put `if __name__ == '__main__':` around fit")
+            raise ValueError("A worker process tried to start workers: put `if __name__ == '__main__':` around fit")
         self._payload = Payload(spec)
         self._count = slots
         _, size = slots_of(spec, slots)
@@ -87,32 +87,32 @@ class LocalEngine(Engine):
         return self._slots
 
     def restart(self, seat: int) -> None:
-        """Start a process."""
+        """Start a process in this seat."""
         if seat in self._seats:
-            raise ValueError(f"Seat {seat} has a worker: kill it, and wait for Died, before another one takes it")
-        theirs_orders, orders = self._context.Pipe(duplex=False)
-        answers, theirs_answers = self._context.Pipe(duplex=False)
+            raise ValueError(f"Seat {seat} has a worker: kill it and wait for Died before starting another")
+        worker_jobs, jobs = self._context.Pipe(duplex=False)
+        answers, worker_answers = self._context.Pipe(duplex=False)
         process = self._context.Process(
             target=_serve,
-            args=(seat, theirs_orders, theirs_answers, self._block, self._payload, self._count),
+            args=(seat, worker_jobs, worker_answers, self._block, self._payload, self._count),
             name=f"latecomer worker {seat}",
             daemon=True,
         )
         process.start()
-        theirs_orders.close()
-        theirs_answers.close()
-        self._seats[seat] = _Seat(process, orders, answers)
+        worker_jobs.close()
+        worker_answers.close()
+        self._seats[seat] = _WorkerProcess(process, jobs, answers)
         self._selector.register(answers, selectors.EVENT_READ, (seat, True))
         self._selector.register(process.sentinel, selectors.EVENT_READ, (seat, False))
 
     def submit(self, seat: int, job: Job) -> None:
-        """Write a job into a worker's pipe."""
+        """Write a job into the worker's pipe."""
         if seat in self._seats:
-            with contextlib.suppress(BrokenPipeError):  # it has just died, as `events` will say
-                self._seats[seat].orders.send_bytes(pack_head(head_of(job)))
+            with contextlib.suppress(BrokenPipeError):  # it has just died; `events` reports that
+                self._seats[seat].jobs.send_bytes(pack_head(head_of(job)))
 
     def events(self, timeout: float | None = None) -> list[Event]:
-        """Wait on all pipes and all ends of processes at once."""
+        """Wait for answers and for deaths of processes at once."""
         found: list[Event] = []
         until = math.inf if timeout is None else time.monotonic() + timeout
         while not found:
@@ -125,7 +125,7 @@ class LocalEngine(Engine):
                     self._read(seat, found)
                 else:
                     ended.append(seat)
-            for seat in ended:  # what it said before it died comes first
+            for seat in ended:  # its last answers come before its death
                 while self._read_if_any(seat, found):
                     pass
                 found.append(Died(seat, self._reap(seat)))
@@ -142,43 +142,43 @@ class LocalEngine(Engine):
 
     def _read(self, seat: int, found: list[Event]) -> bool:
         """Read one answer; False if the pipe has ended."""
-        place = self._seats[seat]
+        worker = self._seats[seat]
         try:
-            event = event_of(seat, unpack_head(place.answers.recv_bytes(), limit=0))
+            event = event_of(seat, unpack_head(worker.answers.recv_bytes(), limit=0))
         except (EOFError, OSError):
-            if place.answers.fileno() in self._selector.get_map():  # its death is reported by its sentinel
-                self._selector.unregister(place.answers)
+            if worker.answers.fileno() in self._selector.get_map():  # the sentinel reports its death
+                self._selector.unregister(worker.answers)
             return False
         if isinstance(event, Failed) and event.number == _START:
-            place.why = event.reason
+            worker.start_error = event.reason
         else:
             found.append(event)
         return True
 
     def _reap(self, seat: int) -> str:
-        """Clear up after a process that has ended, and say how it did."""
-        place = self._seats.pop(seat)
-        place.process.join()
-        code = place.process.exitcode or 0
-        self._selector.unregister(place.process.sentinel)
-        if place.answers.fileno() in self._selector.get_map():
-            self._selector.unregister(place.answers)
-        place.orders.close()
-        place.answers.close()
-        place.process.close()
-        if place.why:
-            return f"could not start: {place.why}"
+        """Release the resources of a process that has ended, and return how it ended."""
+        worker = self._seats.pop(seat)
+        worker.process.join()
+        code = worker.process.exitcode or 0
+        self._selector.unregister(worker.process.sentinel)
+        if worker.answers.fileno() in self._selector.get_map():
+            self._selector.unregister(worker.answers)
+        worker.jobs.close()
+        worker.answers.close()
+        worker.process.close()
+        if worker.start_error:
+            return f"could not start: {worker.start_error}"
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
     def kill(self, seat: int) -> None:
-        """SIGKILL."""
+        """Send SIGKILL to the process."""
         if seat in self._seats:
             self._seats[seat].process.kill()
 
     def close(self) -> None:
-        """Kill all, wait for their ends, let go of the memory."""
-        for place in self._seats.values():
-            place.process.kill()
+        """Kill all workers, wait for their deaths, and free the memory."""
+        for worker in self._seats.values():
+            worker.process.kill()
         for seat in list(self._seats):
             self._reap(seat)
         self._selector.close()
@@ -189,10 +189,10 @@ class LocalEngine(Engine):
         self._slots = []
 
 
-def _serve(seat: int, orders: Connection, answers: Connection, block: Block, payload: Payload, count: int) -> None:
-    """Do jobs until there are no more orders: the life of a worker process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's to handle
-    _die_with_the_server()
+def _serve(seat: int, jobs: Connection, answers: Connection, block: Block, payload: Payload, count: int) -> None:
+    """Compute jobs in a worker process until the pipe of jobs is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server handles Ctrl-C
+    _die_with_server()
     torch.set_num_threads(1)
     try:
         spec: WorkerSpec = payload.load()
@@ -204,14 +204,14 @@ def _serve(seat: int, orders: Connection, answers: Connection, block: Block, pay
     try:
         answers.send_bytes(pack_head(head_of(Ready(seat, os.getpid()))))
         while True:
-            job = job_of(unpack_head(orders.recv_bytes(), limit=0))
+            job = job_of(unpack_head(jobs.recv_bytes(), limit=0))
             answers.send_bytes(pack_head(layout.answer_head(worker(job), SHARED)))
     except (EOFError, BrokenPipeError):  # the server is gone
         return
 
 
-def _die_with_the_server() -> None:
-    """Ask Linux to end this process when its parent ends: the fork server, which ends with the server's process."""
+def _die_with_server() -> None:
+    """Ask Linux to kill this process when its parent dies: the fork server, which ends with the server's process."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Memory that processes share and that has no name: gone when the last of them is, however that one ends."""
+"""Anonymous shared memory: the system frees it with the last process that uses it, even one that is killed."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from .base import Slot, WorkerSpec
 
 __all__ = ["Block", "allocate", "own_slot", "slots_of"]
 
-_LINE = 64  # torch aligns its own tensors to this; with the same alignment kernels give the same bits
+_LINE = 64  # torch aligns its tensors to 64 bytes; kernels give the same bits only with the same alignment
 
 
 class Block:
-    """An anonymous file in memory that can be handed to a child process, and mapped in both.
+    """An anonymous memory file that can be passed to a child process and mapped in both.
 
     Args:
-        fd: Its descriptor.
-        size: Its length in bytes.
+        fd: File descriptor.
+        size: Size in bytes.
     """
 
     def __init__(self, fd: int, size: int) -> None:
         self.fd, self.size = fd, size
 
     def map(self, private: bool = False) -> mmap.mmap:
-        """Map it: shared by default, else what is written stays in this process."""
+        """Map it: shared by default; private writes stay in this process."""
         return mmap.mmap(self.fd, self.size, access=mmap.ACCESS_COPY if private else mmap.ACCESS_WRITE)
 
     def close(self) -> None:
-        """Let go of the descriptor; mappings stay."""
+        """Close the descriptor; mappings stay valid."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -48,25 +48,25 @@ def _rebuilt(descriptor: Any, size: int) -> Block:
 
 
 def allocate(size: int) -> Block:
-    """Make a block of zeros."""
+    """Create a block of zeros."""
     size = max(size, 1)
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("latecomer", os.MFD_CLOEXEC)
-    else:  # a file without a name does the same
+    else:  # an unlinked file does the same
         with tempfile.TemporaryFile() as file:
             fd = os.dup(file.fileno())
     os.ftruncate(fd, size)
     return Block(fd, size)
 
 
-def _rounded(size: int) -> int:
+def _aligned(size: int) -> int:
     return -(-size // _LINE) * _LINE
 
 
 def slots_of(spec: WorkerSpec, count: int, block: Block | None = None) -> tuple[list[Slot], int]:
-    """Cut a block into slots, and say how many bytes they take; without a block only the latter."""
-    each = _rounded(spec.size * spec.dtype.itemsize)
-    tail = _rounded(spec.statistics * 8)
+    """Cut a block into slots; return them and their size in bytes. Without a block only the size is computed."""
+    each = _aligned(spec.size * spec.dtype.itemsize)
+    tail = _aligned(spec.statistics * 8)
     size = count * (each * (spec.points + 1) + tail)
     if block is None:
         return [], size
@@ -87,7 +87,7 @@ def slots_of(spec: WorkerSpec, count: int, block: Block | None = None) -> tuple[
 
 
 def own_slot(spec: WorkerSpec, index: int = 0) -> Slot:
-    """Make a slot in this process's own memory."""
+    """Create a slot in the memory of this process."""
     points = [torch.zeros(spec.size, dtype=spec.dtype) for _ in range(spec.points)]
     gradient = torch.zeros(spec.size, dtype=spec.dtype)
     return Slot(index, points, gradient, torch.zeros(spec.statistics, dtype=torch.float64))

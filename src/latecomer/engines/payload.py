@@ -1,4 +1,4 @@
-"""What every worker is sent once: pickled, with large arrays beside it in memory that all of them share."""
+"""What every worker gets once, pickled; large arrays lie beside it in memory that all workers share."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .memory import Block, allocate
 
 __all__ = ["Payload"]
 
-_LARGE = 1 << 14
+_LARGE = 1 << 14  # bytes from which an array is shared instead of pickled
 _LINE = 64
-_CURE = (
+_REMEDY = (
     "define it at the top level of a .py file that can be imported (a script is one, with the call to fit under "
     "`if __name__ == '__main__':`), or pass engine='inline' to stay in this process"
 )
@@ -27,10 +27,10 @@ _CURE = (
 class Payload:
     """A pickled object in shared memory, to be unpickled in any number of processes.
 
-    Large tensors and arrays are not copied per process: each sees the same pages until it writes to one.
+    Large tensors and arrays are not copied per process: pages are shared until a process writes to them.
 
     Args:
-        thing: What to send.
+        thing: The object.
     """
 
     def __init__(self, thing: Any) -> None:
@@ -41,36 +41,36 @@ class Payload:
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             if isinstance(error, _UnsendableError):
                 raise TypeError(str(error)) from None
-            raise TypeError(f"This task cannot be sent to a worker process ({error}): {_CURE}") from None
+            raise TypeError(f"This task cannot be sent to a worker process ({error}): {_REMEDY}") from None
         self._start, self._length = pickler.size, buffer.getbuffer().nbytes
         self.block: Block = allocate(self._start + self._length)
         memory = self.block.map()
-        for offset, array in pickler.beside:
+        for offset, array in pickler.shared_arrays:
             data = array.reshape(-1).view(np.uint8).data
             memory[offset : offset + len(data)] = data
         memory[self._start :] = buffer.getbuffer()
 
     def load(self) -> Any:
-        """Unpickle it."""
+        """Unpickle the object."""
         memory = self.block.map(private=True)
         return _Unpickler(memory, memory[self._start : self._start + self._length]).load()
 
     def close(self) -> None:
-        """Let go of the memory; who has loaded it keeps it."""
+        """Close the memory; processes that have loaded the object keep it."""
         self.block.close()
 
 
 class _UnsendableError(TypeError):
-    """Something that no other process can import."""
+    """An object that no other process can import."""
 
 
 class _Pickler(pickle.Pickler):
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, protocol=5)
         self.size = 0
-        self.beside: list[tuple[int, np.ndarray[Any, Any]]] = []
+        self.shared_arrays: list[tuple[int, np.ndarray[Any, Any]]] = []
         self._seen: dict[int, tuple[Any, ...]] = {}
-        self._kept: list[Any] = []  # as long as they live their ids are theirs: a parameter's data is a new object
+        self._kept: list[Any] = []  # keeps objects alive, so that no id is used again
 
     def persistent_id(self, obj: Any) -> Any:
         if isinstance(obj, (type, FunctionType)):
@@ -90,7 +90,7 @@ class _Pickler(pickle.Pickler):
             kind = "tensor" if isinstance(obj, Tensor) else "array"
             self._seen[id(obj)] = kind, self.size, name, tuple(obj.shape)
             self._kept.append(obj)
-            self.beside.append((self.size, array))
+            self.shared_arrays.append((self.size, array))
             self.size += -(-obj.nbytes // _LINE) * _LINE
         return self._seen[id(obj)]
 
@@ -115,14 +115,16 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _check_importable(thing: Any) -> None:
-    """Refuse what a worker could not find by name, and say what to do instead."""
+    """Raise if a worker could not import this class or function by name."""
     name = thing.__qualname__
     kind = "class" if isinstance(thing, type) else "function"
     if "<lambda>" in name:
-        raise _UnsendableError(f"A lambda cannot be sent to a worker process: {_CURE}")
+        raise _UnsendableError(f"A lambda cannot be sent to a worker process: {_REMEDY}")
     if "<locals>" in name:
-        raise _UnsendableError(f"The {kind} {name!r} cannot be sent to a worker process, it is inside another: {_CURE}")
+        raise _UnsendableError(
+            f"The {kind} {name!r} cannot be sent to a worker process, it is defined inside another: {_REMEDY}"
+        )
     if thing.__module__ == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
         raise _UnsendableError(
-            f"The {kind} {name!r} cannot be sent to a worker process, it lives in a notebook or a console: {_CURE}"
+            f"The {kind} {name!r} of a notebook or a console cannot be sent to a worker process: {_REMEDY}"
         )

@@ -1,4 +1,4 @@
-"""What one worker does with one job, whichever engine brought it."""
+"""Computes one job, in the same way for every engine."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["Worker", "failure"]
 
 
 class Worker:
-    """Computes jobs: binds the model to the slot's point, so that backward writes into the slot's gradient.
+    """Computes jobs; backward writes directly into the slot's gradient.
 
     Args:
-        spec: What to compute.
-        slots: The slots, as this worker sees them.
-        seat: Its seat.
+        spec: What every worker gets once.
+        slots: The slots, in this worker's memory.
+        seat: Seat of this worker.
     """
 
     def __init__(self, spec: WorkerSpec, slots: Sequence[Slot], seat: int = 0) -> None:
@@ -29,12 +29,12 @@ class Worker:
         if self.flat.x.numel() != spec.size:
             raise ValueError(
                 f"The worker's model has {self.flat.x.numel()} parameters, the server's {spec.size}: a problem's "
-                "model must be the same every time"
+                "model must always be the same"
             )
         self.contribute = Contributor(spec.problem, self.flat, spec.points, spec.bf16)
 
     def __call__(self, job: Job) -> Done | Evaluated | Failed:
-        """Do a job; what the problem's own code raises is an answer too."""
+        """Compute a job; an exception of the user's code becomes a `Failed`."""
         try:
             return self._evaluate(job) if job.evaluate else self._compute(job)
         except (Exception, SystemExit) as error:
@@ -44,8 +44,8 @@ class Worker:
         start = time.perf_counter()
         slot = self.slots[job.slot]
         group = self.problem.group_of(job.number, job.sample)
-        what = (job.number, job.sample, group, job.version, job.here, job.before)
-        loss = self.contribute(slot.points, slot.gradient, *what)
+        arguments = (job.number, job.sample, group, job.version, job.here, job.before)
+        loss = self.contribute(slot.points, slot.gradient, *arguments)
         averages = self.contribute.averages
         if averages.size:
             slot.statistics.copy_(averages.from_last_job)
@@ -60,7 +60,7 @@ class Worker:
 
 
 def failure(seat: int, number: int, error: BaseException) -> Failed:
-    """Put an exception into two lines: what, and where."""
+    """Return an exception as a `Failed`, with its message and its place."""
     reason = traceback.format_exception_only(error)[-1].strip()
     frames = traceback.extract_tb(error.__traceback__)
     where = f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else ""

@@ -1,4 +1,4 @@
-"""Specs, sweeps, and the store of runs."""
+"""Specs, sweeps, and a store of runs."""
 
 from .spec import Grid, RunSpec, Sweep
 from .store import Store

@@ -1,4 +1,4 @@
-"""What is to be run: one run, and a sweep of many, as plain data that round-trips through TOML."""
+"""Specs of runs and sweeps, as plain data that round-trips through TOML."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ..trace import Trace
 __all__ = ["DELAYS", "Grid", "RunSpec", "Sweep"]
 
 FORMAT = 1
-"""Part of every key: it goes up when the same spec no longer means the same numbers."""
+"""Part of every key; increased when the same spec gives other numbers."""
 
 DELAYS = {
     "data-dependent": delays.DataDependent,
@@ -34,18 +34,18 @@ DELAYS = {
     "worker-speeds": delays.WorkerSpeeds,
     "sample-cost": delays.SampleCost,
 }
-"""Delay models by the name they have in a spec."""
+"""Delay models by their names in a spec."""
 
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One run: everything that decides its numbers, and nothing else.
+    """One run: everything that determines its numbers, and nothing else.
 
     Args:
         problem: Name of the problem.
         method: Name of the method.
         delays: Name of the delay model.
-        steps: Arrivals.
+        steps: Number of arrivals.
         seed: Initialises the model and draws the schedule, so methods share the schedule of a seed.
         evaluate_every: Arrivals between evaluations.
         problem_options: Arguments of the problem.
@@ -69,40 +69,40 @@ class RunSpec:
     delay_options: Mapping[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the spec as plain data."""
         return {name: dict(v) if isinstance(v, Mapping) else v for name, v in asdict(self).items()}
 
     @property
     def key(self) -> str:
-        """Its address in the store: a fingerprint of what it says."""
-        said = self.as_dict()
-        said["options"] = {name: _number(value) for name, value in said["options"].items()}
-        text = json.dumps({"format": FORMAT, **said}, sort_keys=True, allow_nan=False)
+        """Key in the store: a hash of the spec."""
+        content = self.as_dict()
+        content["options"] = {name: _as_float(value) for name, value in content["options"].items()}
+        text = json.dumps({"format": FORMAT, **content}, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def check(self) -> None:
-        """Raise a sentence if the run cannot be made; the problem's data is not touched."""
-        _known("problem", self.problem, problems.PROBLEMS)
-        _known("method", self.method, METHODS)
-        _known("delay model", self.delays, DELAYS)
+        """Raise if the run is impossible; the problem's data is not read."""
+        _check_name("problem", self.problem, problems.PROBLEMS)
+        _check_name("method", self.method, METHODS)
+        _check_name("delay model", self.delays, DELAYS)
         whole_number("steps", self.steps, least=1)
         whole_number("seed", self.seed)
         whole_number("evaluate_every", self.evaluate_every, least=1)
         if "data_dir" in self.problem_options:
-            raise ValueError("Where data lies does not belong into a run: use --data-dir, or set LATECOMER_DATA")
-        _fitting(self.problem, problems.PROBLEMS[self.problem], self.problem_options)
-        _fitting(f"{self.delays} delays", DELAYS[self.delays], self.delay_options)
+            raise ValueError("data_dir is not part of a run: use --data-dir, or set LATECOMER_DATA")
+        _check_options(self.problem, problems.PROBLEMS[self.problem], self.problem_options)
+        _check_options(f"{self.delays} delays", DELAYS[self.delays], self.delay_options)
         METHODS[self.method]([torch.nn.Parameter(torch.zeros(1))], **self.options)
         self.make_trace(steps=1)
 
     def make_problem(self) -> Problem:
-        """Make the problem."""
+        """Create the problem."""
         make: Any = problems.PROBLEMS[self.problem]
         made: Problem = make(**self.problem_options)
         return made
 
     def make_trace(self, steps: int | None = None) -> Trace:
-        """Make the schedule."""
+        """Create the schedule."""
         make: Any = DELAYS[self.delays]
         trace: Trace = make(**self.delay_options).trace(self.steps if steps is None else steps, self.seed)
         return trace
@@ -110,7 +110,7 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class Grid:
-    """One method and the values its hyper-parameters take: all combinations are run.
+    """One method and lists of values of its hyper-parameters: all combinations are run.
 
     Examples:
         >>> len(list(Grid("momentum", {"lr": [0.1, 0.01], "beta": [0.1, 0.05, 0.01]}).combinations()))
@@ -134,12 +134,12 @@ class Sweep:
     """Many runs: methods and their grids on one problem, one delay model and some seeds.
 
     Args:
-        name: For people and files.
+        name: Name for people and files.
         problem: Name of the problem.
         delays: Name of the delay model.
-        steps: Arrivals a run.
+        steps: Arrivals per run.
         seeds: Seeds; all methods share the schedule of a seed.
-        grids: Methods and their values.
+        grids: Methods with their values.
         evaluate_every: Arrivals between evaluations.
         problem_options: Arguments of the problem.
         delay_options: Arguments of the delay model.
@@ -162,7 +162,7 @@ class Sweep:
     delay_options: Mapping[str, Any] = field(default_factory=dict)
 
     def runs(self) -> list[RunSpec]:
-        """Return every run, seed by seed, each checked."""
+        """Return all runs, seed by seed, checked."""
         common = RunSpec(
             problem=self.problem,
             method="",
@@ -203,16 +203,16 @@ class Sweep:
 
     @classmethod
     def from_toml(cls, text: str) -> Sweep:
-        """Read it from TOML; what is missing or unknown gets one sentence."""
+        """Read a sweep from TOML; raise for missing or unknown entries."""
         try:
             plain = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise ValueError(f"The spec is no TOML: {error}") from None
+            raise ValueError(f"The spec is not valid TOML: {error}") from None
         known = {"name", "problem", "delays", "steps", "evaluate_every", "seeds", "grid"}
         unknown, missing = plain.keys() - known, known - {"evaluate_every"} - plain.keys()
         if unknown or missing:
-            what = f"does not know {sorted(unknown)}" if unknown else f"lacks {sorted(missing)}"
-            raise ValueError(f"The spec {what} (it has {', '.join(sorted(known))})")
+            what = f"has unknown entries {sorted(unknown)}" if unknown else f"lacks the entries {sorted(missing)}"
+            raise ValueError(f"The spec {what} (known entries: {', '.join(sorted(known))})")
         try:
             problem, model = dict(plain["problem"]), dict(plain["delays"])
             grids = tuple(Grid(dict(g)["method"], {k: v for k, v in g.items() if k != "method"}) for g in plain["grid"])
@@ -226,7 +226,7 @@ class Sweep:
                 grids=grids,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"The spec cannot be understood: {error}") from None
+            raise ValueError(f"The spec is invalid: {error}") from None
 
     @classmethod
     def load(cls, path: Path) -> Sweep:
@@ -234,32 +234,32 @@ class Sweep:
         try:
             return cls.from_toml(path.read_text(encoding="utf-8"))
         except UnicodeDecodeError:
-            raise ValueError(f"{path} is no text file") from None
+            raise ValueError(f"{path} is not a text file") from None
         except OSError as error:
-            hint = "" if path.suffix else "; it is no preset either"
+            hint = "" if path.suffix else ", and it is not the name of a preset"
             raise ValueError(f"Cannot read {path}: {error.strerror}{hint}") from None
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
 
 
-def _number(value: Any) -> Any:
-    """One is one, with or without a decimal point."""
+def _as_float(value: Any) -> Any:
+    """Return whole numbers as floats: 1 and 1.0 are the same value."""
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _fitting(what: str, make: Any, options: Mapping[str, Any]) -> None:
-    """Refuse options that something does not have, and name those it has."""
-    has = {name: p for name, p in inspect.signature(make).parameters.items() if name != "self"}
-    if any(p.kind is p.VAR_KEYWORD for p in has.values()):
+def _check_options(what: str, make: Any, options: Mapping[str, Any]) -> None:
+    """Raise for unknown and missing options."""
+    parameters = {name: p for name, p in inspect.signature(make).parameters.items() if name != "self"}
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return
-    unknown = sorted(options.keys() - has.keys())
-    missing = [name for name, p in has.items() if p.default is p.empty and name not in options]
+    unknown = sorted(options.keys() - parameters.keys())
+    missing = [name for name, p in parameters.items() if p.default is p.empty and name not in options]
     if unknown:
-        raise ValueError(f"{what} has no option {unknown[0]!r} (it has {', '.join(has)})")
+        raise ValueError(f"{what} has no option {unknown[0]!r} (it has {', '.join(parameters)})")
     if missing:
         raise ValueError(f"{what} needs a value for {missing[0]!r}")
 
 
-def _known(what: str, name: str, table: Mapping[str, Any]) -> None:
+def _check_name(what: str, name: str, table: Mapping[str, Any]) -> None:
     if name not in table:
         raise ValueError(unknown_name(what, name, table))

@@ -1,7 +1,7 @@
-"""Runs on disk: one folder a run, addressed by what was run, there whole or not at all.
+"""Runs on disk: one folder per run, named by a hash of its spec, written atomically.
 
-``run.json`` has the spec and what came of it, ``history.parquet`` the evaluations: plain files that pandas and polars
-read. How long a run took is in ``timing.json``, apart, so that the rest is the same bytes whenever it was run.
+``run.json`` has the spec and the outcome, ``history.parquet`` the evaluations: plain files for pandas and polars. The
+duration of a run is in ``timing.json``, so that the other files have the same bytes whenever the run was made.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Store:
     """A folder of runs.
 
     Args:
-        folder: Where; it is made when the first run is put there.
+        folder: The folder; created with the first run.
 
     Examples:
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -50,98 +50,98 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def _place(self, key: str) -> Path:
+    def _folder_of(self, key: str) -> Path:
         return self.folder / key[:2] / key
 
     def __contains__(self, key: str) -> bool:
-        return (self._place(key) / "run.json").is_file()
+        return (self._folder_of(key) / "run.json").is_file()
 
     def put(self, spec: RunSpec, history: pl.DataFrame, outcome: dict[str, Any], seconds: float) -> None:
-        """Keep a run; if somebody else has put the same one meanwhile, theirs stays."""
-        place = self._place(spec.key)
-        place.parent.mkdir(parents=True, exist_ok=True)
+        """Store a run; if another process has stored the same one meanwhile, that one stays."""
+        target = self._folder_of(spec.key)
+        target.parent.mkdir(parents=True, exist_ok=True)
         history = history.drop(_NOT_KEPT, strict=False)
-        temporary = Path(tempfile.mkdtemp(prefix=f"{_PART}{os.getpid()}-{_here()}-", dir=place.parent))
+        temporary = Path(tempfile.mkdtemp(prefix=f"{_PART}{os.getpid()}-{_host_id()}-", dir=target.parent))
         try:
-            written = io.BytesIO()  # polars has errors of its own for a disk that is full
+            written = io.BytesIO()  # polars raises its own error if the disk is full
             history.write_parquet(written)
-            _flushed(temporary / "history.parquet", written.getvalue())
+            _write_flushed(temporary / "history.parquet", written.getvalue())
             final = {k: _finite(v) for k, v in history.row(-1, named=True).items() if k != "time"}
             record = {"key": spec.key, "spec": spec.as_dict(), "outcome": outcome, "final": final}
             (temporary / "timing.json").write_text(json.dumps({"seconds": seconds}))
             text = json.dumps(record, sort_keys=True, indent=1, allow_nan=False)
-            _flushed(temporary / "run.json", text.encode())  # the last: a folder with it is whole
+            _write_flushed(temporary / "run.json", text.encode())  # last: it marks a complete folder
             temporary.chmod(0o755)
             try:
-                temporary.rename(place)
+                temporary.rename(target)
             except OSError:
-                if not (place / "run.json").is_file():  # not a whole run: it makes room
-                    shutil.rmtree(place, ignore_errors=True)
-                    temporary.rename(place)
+                if not (target / "run.json").is_file():  # incomplete: replace it
+                    shutil.rmtree(target, ignore_errors=True)
+                    temporary.rename(target)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
-    def sweep_up(self) -> None:
-        """Remove what processes that were killed have left behind.
+    def remove_leftovers(self) -> None:
+        """Remove temporary folders of processes that were killed.
 
-        Where others see the same folder, their process ids say nothing here: what they left goes when it is a day old.
+        Process ids of other machines mean nothing here: their folders are removed after one day.
         """
         for part in self.folder.glob(f"*/{_PART}*"):
             owner, _, rest = part.name.removeprefix(_PART).partition("-")
-            dead = rest.startswith(f"{_here()}-") and owner.isdigit() and not _alive(int(owner))
+            dead = rest.startswith(f"{_host_id()}-") and owner.isdigit() and not _alive(int(owner))
             with suppress(FileNotFoundError):
                 if dead or time.time() - part.stat().st_mtime > _DAY:
                     shutil.rmtree(part, ignore_errors=True)
 
     def keys(self) -> list[str]:
         """Return the keys of all runs, in order."""
-        places = (path.parent for path in self.folder.glob("??/*/run.json"))
-        return sorted(place.name for place in places if not place.name.startswith(_PART))
+        folders = (path.parent for path in self.folder.glob("??/*/run.json"))
+        return sorted(folder.name for folder in folders if not folder.name.startswith(_PART))
 
     def record(self, key: str) -> dict[str, Any]:
-        """Return what is known of a run; a broken entry gets a sentence."""
-        path = self._place(key) / "run.json"
+        """Return the record of a run; raise if it is damaged."""
+        path = self._folder_of(key) / "run.json"
         try:
             record = json.loads(path.read_text())
             if record["key"] != key or not isinstance(record["final"], dict) or "diverged_at" not in record["outcome"]:
-                raise ValueError("it is another one")
+                raise ValueError("it belongs to another run")
             RunSpec(**record["spec"])
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} is broken ({error}): remove its folder and the run will be made again") from None
+            raise ValueError(f"{path} is damaged ({error}): remove its folder to run it again") from None
         return dict(record)
 
     def seconds(self, key: str) -> float | None:
-        """Return how long a run took, if that is known."""
+        """Return the duration of a run, if known."""
         try:
-            return float(json.loads((self._place(key) / "timing.json").read_text())["seconds"])
+            return float(json.loads((self._folder_of(key) / "timing.json").read_text())["seconds"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def history(self, key: str) -> pl.DataFrame:
         """Return the evaluations of a run."""
-        path = self._place(key) / "history.parquet"
+        path = self._folder_of(key) / "history.parquet"
         try:
             return pl.read_parquet(path)
         except (OSError, pl.exceptions.PolarsError) as error:
-            raise ValueError(f"{path} is broken ({error}): remove its folder and the run will be made again") from None
+            raise ValueError(f"{path} is damaged ({error}): remove its folder to run it again") from None
 
     def rows(self, keys: list[str] | None = None) -> Iterator[dict[str, Any]]:
-        """Yield one flat row a run: its spec, its options, what came of it."""
+        """Yield one flat row per run: its spec, its options and its outcome."""
         for key in self.keys() if keys is None else sorted(keys):
             record = self.record(key)
             spec = record["spec"]
             plain = {name: spec[name] for name in ("problem", "method", "delays", "steps", "seed", "evaluate_every")}
             options = dict(sorted(spec["options"].items()))
-            around = {f"problem.{name}": value for name, value in sorted(spec["problem_options"].items())}
-            around |= {f"delays.{name}": value for name, value in sorted(spec["delay_options"].items())}
-            yield {"key": key, **plain, **options, **around, **record["outcome"], **record["final"]}
+            arguments = {f"problem.{name}": value for name, value in sorted(spec["problem_options"].items())}
+            arguments |= {f"delays.{name}": value for name, value in sorted(spec["delay_options"].items())}
+            yield {"key": key, **plain, **options, **arguments, **record["outcome"], **record["final"]}
 
     def table(self, keys: list[str] | None = None) -> pl.DataFrame:
-        """Return one row a run, sorted by key: the same table whenever and in whatever order they were made."""
+        """Return one row per run, sorted by key, so that the table does not depend on the order of the runs."""
         return pl.DataFrame(list(self.rows(keys)), infer_schema_length=None)
 
 
-def _flushed(path: Path, content: bytes) -> None:
+def _write_flushed(path: Path, content: bytes) -> None:
     with path.open("wb") as file:
         file.write(content)
         file.flush()
@@ -149,17 +149,17 @@ def _flushed(path: Path, content: bytes) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """JSON knows no NaN and no infinity."""
+    """Replace NaN and infinities by None, because JSON has neither."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @cache
-def _here() -> str:
-    """Name what our process ids are of: this machine since it was started, and the container on it if we are in one."""
-    told = [platform.node()]
+def _host_id() -> str:
+    """Identify the namespace of this process's id: the machine since its boot, and the container if there is one."""
+    parts = [platform.node()]
     with suppress(OSError):  # not Linux
-        told += [Path("/proc/sys/kernel/random/boot_id").read_text(), str(Path("/proc/self/ns/pid").readlink())]
-    return hashlib.sha256("\n".join(told).encode()).hexdigest()[:12]
+        parts += [Path("/proc/sys/kernel/random/boot_id").read_text(), str(Path("/proc/self/ns/pid").readlink())]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
 def _alive(pid: int) -> bool:

@@ -1,4 +1,4 @@
-"""Run what is missing of a sweep, side by side; what is done is never done again."""
+"""Runs the missing runs of a sweep in parallel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["FinishedRun", "estimate_seconds", "missing", "problem_of", "run_one"
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """One run of a sweep is done.
+    """A finished run of a sweep.
 
     Examples:
         >>> FinishedRun("ab", "momentum", 1.5, None).diverged_at is None
@@ -38,18 +38,18 @@ class FinishedRun:
 
 
 def problem_of(run: RunSpec) -> Problem:
-    """Return the problem of a run; the same one is made once a process."""
-    return _problem(run.problem, json.dumps(dict(run.problem_options), sort_keys=True))
+    """Return the problem of a run; the same problem is created once per process."""
+    return _cached_problem(run.problem, json.dumps(dict(run.problem_options), sort_keys=True))
 
 
 @lru_cache(maxsize=2)
-def _problem(name: str, options: str) -> Problem:
-    """Make a problem once a process: the data is read once."""
+def _cached_problem(name: str, options: str) -> Problem:
+    """Create a problem once per process, so that its data is read once."""
     return RunSpec(name, "", "", 1, problem_options=json.loads(options)).make_problem()
 
 
 def run_one(spec: dict[str, Any], folder: str, progress: ProgressLike = False) -> FinishedRun:
-    """Make a run and put it into the store; ``progress`` is that of `simulate`."""
+    """Run a spec and store the result; ``progress`` is that of `simulate`."""
     torch.set_num_threads(1)
     run, store = RunSpec(**spec), Store(Path(folder))
     start = time.process_time()
@@ -71,7 +71,7 @@ def run_one(spec: dict[str, Any], folder: str, progress: ProgressLike = False) -
 
 
 def missing(sweep: Sweep, store: Store) -> list[RunSpec]:
-    """Return the runs of a sweep that are not in the store; those with two points, which take longest, first.
+    """Return the runs of a sweep that are not in the store; methods with two points first, because they take longest.
 
     Examples:
         >>> from .spec import Grid
@@ -94,15 +94,15 @@ def run_sweep(
     address: str | None = None,
     run: Callable[[dict[str, Any], str], FinishedRun] = run_one,
 ) -> Iterator[FinishedRun]:
-    """Run what is missing; each run is in the store before it is told.
+    """Run the missing runs; each is in the store before it is yielded.
 
     Args:
-        sweep: What to run.
-        store: Where to keep it; on a cluster a folder that all nodes see.
-        processes: Runs at a time.
+        sweep: The sweep.
+        store: The store; on a cluster a folder that all nodes share.
+        processes: Number of runs in parallel.
         engine: ``"local"`` for processes of this machine, ``"ray"`` for tasks on a Ray cluster.
         address: Address of the cluster; None for Ray on this machine.
-        run: What makes a run and puts it into the store: something that can be imported by name.
+        run: Runs a spec and stores the result: a function that can be imported by name.
 
     Examples:
         >>> import tempfile
@@ -114,27 +114,27 @@ def run_sweep(
         ...     len(list(run_sweep(sweep, store, processes=1))), len(list(run_sweep(sweep, store, processes=1)))
         (4, 0)
     """
-    store.sweep_up()
-    jobs = [(each.as_dict(), str(store.folder)) for each in missing(sweep, store)]
+    store.remove_leftovers()
+    jobs = [(spec.as_dict(), str(store.folder)) for spec in missing(sweep, store)]
     if engine == "ray":
         from ..engines.ray.pool import on_ray
 
-        return _tidied(on_ray(run, jobs, processes, address), store)
+        return _then_clean_up(on_ray(run, jobs, processes, address), store)
     if engine != "local":
         raise ValueError(f"Unknown engine {engine!r} (expected 'local' or 'ray')")
-    return _tidied(in_parallel(run, jobs, min(processes, max(1, len(jobs)))), store)
+    return _then_clean_up(in_parallel(run, jobs, min(processes, max(1, len(jobs)))), store)
 
 
-def _tidied(runs: Iterator[FinishedRun], store: Store) -> Iterator[FinishedRun]:
-    """Sweep up again at the end: the workers of a sweep that was killed outlive it by a moment."""
+def _then_clean_up(runs: Iterator[FinishedRun], store: Store) -> Iterator[FinishedRun]:
+    """Remove leftovers again at the end: workers of a killed sweep end a moment after it."""
     try:
         yield from runs
     finally:
-        store.sweep_up()
+        store.remove_leftovers()
 
 
 def estimate_seconds(runs: Sequence[RunSpec], updates: int = 20) -> float:
-    """Estimate the CPU time of runs by a few updates and evaluations of each method.
+    """Estimate the CPU time of runs from a few updates and evaluations per method.
 
     Examples:
         >>> run = RunSpec("quadratic", "momentum", "uniform", 100, delay_options={"workers": 2}, options={"lr": 0.1})
@@ -150,11 +150,11 @@ def estimate_seconds(runs: Sequence[RunSpec], updates: int = 20) -> float:
             short = replace(run, steps=updates)
             start = time.process_time()
             simulate(problem, run.method, short.make_trace(), evaluate_every=updates, **run.options)
-            both = time.process_time() - start
+            elapsed = time.process_time() - start
             start = time.process_time()
             simulate(problem, run.method, short.make_trace(1), evaluate_every=1, **run.options)
             evaluation = (time.process_time() - start) / 2
-            cost[run.method] = (max(0.0, both - 2 * evaluation) / updates, evaluation)
+            cost[run.method] = (max(0.0, elapsed - 2 * evaluation) / updates, evaluation)
         update, evaluation = cost[run.method]
         total += run.steps * update + (run.steps / run.evaluate_every + 1) * evaluation
     return total

@@ -1,9 +1,8 @@
-"""Version-indexed coefficients: which beta and lr were in force when.
+"""Schedules of beta and lr by version.
 
-A gradient of version ``k`` that arrives at ``t`` gets ``beta_k · prod(1 - beta_m, m = k+1..t)``, so a schedule
-of beta or lr has to be remembered. It is kept as *runs*: a list of ``(start, beta, lr)`` in which each entry
-holds from arrival ``start`` until the next entry. A constant schedule is one run, whatever its length, and every
-formula below is then the closed form.
+A gradient of version ``k`` that arrives at ``t`` gets ``beta_k · prod(1 - beta_m, m = k+1..t)``, so past values of
+beta and lr are needed. They are kept as *runs*: a list of ``(start, beta, lr)`` in which each entry holds from arrival
+``start`` until the next entry. A constant schedule is one run, and every formula below is then the closed form.
 """
 
 from __future__ import annotations
@@ -18,37 +17,22 @@ Coefficients = list[tuple[int, float, float]]
 
 
 def record(runs: Coefficients, t: int, beta: float, lr: float) -> None:
-    """Note that ``beta`` and ``lr`` are in force at arrival ``t``.
-
-    Examples:
-        >>> runs = []
-        >>> for t in range(1, 100):
-        ...     record(runs, t, beta=0.1 if t < 50 else 0.05, lr=1.0)
-        >>> runs
-        [(1, 0.1, 1.0), (50, 0.05, 1.0)]
-    """
+    """Record that ``beta`` and ``lr`` hold at arrival ``t``."""
     if not runs or runs[-1][1] != beta or runs[-1][2] != lr:
         runs.append((t, beta, lr))
 
 
 def forget(runs: Coefficients, oldest: int) -> None:
-    """Drop what only versions before ``oldest`` would need.
-
-    Examples:
-        >>> runs = [(1, 0.1, 1.0), (50, 0.05, 1.0), (80, 0.01, 1.0)]
-        >>> forget(runs, oldest=60)
-        >>> runs
-        [(50, 0.05, 1.0), (80, 0.01, 1.0)]
-    """
-    useless = 0
-    while useless + 1 < len(runs) and runs[useless + 1][0] <= oldest:
-        useless += 1
-    if useless:
-        del runs[:useless]
+    """Drop the entries that only versions before ``oldest`` need."""
+    unused = 0
+    while unused + 1 < len(runs) and runs[unused + 1][0] <= oldest:
+        unused += 1
+    if unused:
+        del runs[:unused]
 
 
 def _run_of(runs: Coefficients, version: int) -> int:
-    """Index of the run in force at ``version``; versions before the first run count as part of it."""
+    """Return the index of the run that holds at ``version``; versions before the first run belong to it."""
     i = len(runs) - 1
     while i > 0 and runs[i][0] > version:
         i -= 1
@@ -56,24 +40,12 @@ def _run_of(runs: Coefficients, version: int) -> int:
 
 
 def beta_at(runs: Coefficients, version: int) -> float:
-    """Return the beta that was in force at arrival ``version``.
-
-    Examples:
-        >>> beta_at([(1, 0.1, 1.0), (50, 0.05, 1.0)], version=49)
-        0.1
-    """
+    """Return beta at arrival ``version``."""
     return runs[_run_of(runs, version)][1]
 
 
 def retained(runs: Coefficients, version: int, t: int) -> float:
-    """Return ``prod(1 - beta_m, m = version+1..t)``: what momentum keeps at ``t`` of something ``version`` old.
-
-    Examples:
-        >>> round(retained([(1, 0.1, 1.0)], version=3, t=5), 12)  # (1 - 0.1)^2
-        0.81
-        >>> round(retained([(1, 0.1, 1.0), (5, 0.5, 1.0)], version=3, t=5), 12)
-        0.45
-    """
+    """Return ``prod(1 - beta_m, m = version+1..t)``: the share of a gradient of ``version`` that is left at ``t``."""
     product, last = 1.0, t
     for i in range(len(runs) - 1, -1, -1):
         first = version + 1 if i == 0 else max(runs[i][0], version + 1)
@@ -86,20 +58,16 @@ def retained(runs: Coefficients, version: int, t: int) -> float:
 
 
 def missed(runs: Coefficients, version: int, t: int) -> float:
-    """Return the displacement a gradient of ``version`` would have caused before its arrival ``t``.
+    """Return the displacement that a gradient of ``version`` would have caused before its arrival ``t``.
 
     That is ``sum(lr_s · beta_k · prod(1 - beta_m, m = k+1..s), s = k..t-1)`` with ``k = version``; for constant lr
     and beta it is ``lr · (1 - (1 - beta)^(t - k))``.
-
-    Examples:
-        >>> round(missed([(1, 0.1, 2.0)], version=3, t=5), 12)  # 2 · (1 - 0.9^2)
-        0.38
     """
     if t == version:
         return 0.0
     i = _run_of(runs, version)
     _, beta_k, lr_k = runs[i]
-    # The term s = k stands alone; after it every run adds a geometric sum.
+    # The term s = k is separate; after it every run adds a geometric sum.
     total, product, s = lr_k, 1.0, version + 1
     while s < t:
         end = runs[i + 1][0] if i + 1 < len(runs) else t
@@ -119,29 +87,17 @@ def _geometric(beta: float, n: int) -> float:
 
 
 class VersionIndexed(AsyncOptimizer):
-    """Mixin that remembers which beta was in force at which version, in ``group["runs"]``.
-
-    Examples:
-        >>> import torch
-        >>> import latecomer as lc
-        >>> x = torch.nn.Parameter(torch.zeros(1))
-        >>> opt = lc.optim.OrderedMomentum([x], lr=0.1, beta=0.5)
-        >>> for beta in (0.5, 0.5, 0.25):
-        ...     opt.param_groups[0]["beta"] = beta
-        ...     x.grad = torch.zeros(1); opt.step()
-        >>> [(start, beta) for start, beta, _ in opt.param_groups[0]["runs"]]
-        [(1, 0.5), (3, 0.25)]
-    """
+    """Mixin that stores the schedule of beta by version in ``group["runs"]``."""
 
     def _start_group(self, group: Group) -> None:
         super()._start_group(group)
         group["runs"] = []
 
     def forget(self, oldest: int) -> None:
-        """Forget the schedule of versions before ``oldest``, when no gradient of them can arrive any more.
+        """Drop the schedule of versions before ``oldest``, if no gradient of them can arrive any more.
 
-        Without it a beta that changes at every update, and with catch-up an lr that does, is remembered entry by
-        entry. A server does this by itself.
+        Otherwise a beta that changes at every update, and with catch-up such an lr, is stored entry by entry. A server
+        calls this by itself.
 
         Examples:
             >>> import torch
@@ -158,7 +114,7 @@ class VersionIndexed(AsyncOptimizer):
             forget(group["runs"], oldest)
 
     def _remembered_lr(self, group: Group) -> float:
-        """Return the lr to remember; a rule that never asks for past ones keeps an lr schedule out of its state."""
+        """Return the lr to store; 0 for a rule that never uses past ones, so that an lr schedule needs no memory."""
         return 0.0
 
     def _apply(self, work: Work, arrival: Arrival) -> None:

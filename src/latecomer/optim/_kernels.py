@@ -1,4 +1,4 @@
-"""The one pass over memory that every rule with a buffer is made of, on torch's fused kernel where that is right.
+"""The update of every rule with a buffer in one pass over memory, with torch's fused kernel where it is correct.
 
 ``m = decay·m + weight·g; x -= lr·m`` is what torch's fused SGD computes with ``momentum = decay`` and
 ``dampening = 1 - weight``. Ordered momentum is this with ``weight = beta(1-beta)^delay``; the STORM rules use it on
@@ -31,17 +31,17 @@ def _fused_cpu_is_right(dtype: torch.dtype) -> bool:
     """
     size = 83  # longer than two vectors of any processor, and not a multiple of one
     start = torch.linspace(-1.0, 1.0, size).to(dtype)
-    fused, loose = ([start.clone(), start.flip(0), start * 0.5] for _ in range(2))
-    for step, (x, g, m) in ((_fused, fused), (_loose, loose)):
+    fused, unfused = ([start.clone(), start.flip(0), start * 0.5] for _ in range(2))
+    for step, (x, g, m) in ((_fused, fused), (_unfused, unfused)):
         step([x], [g], [m], 0.5, 0.25, 0.5)
-    return all(torch.allclose(a, b, rtol=0.02, atol=0.02) for a, b in zip(fused, loose, strict=True))
+    return all(torch.allclose(a, b, rtol=0.02, atol=0.02) for a, b in zip(fused, unfused, strict=True))
 
 
 def _fusable(x: Tensor, g: Tensor, m: Tensor) -> bool:
-    """Whether torch's fused SGD kernel may be given these three tensors.
+    """Whether torch's fused SGD kernel gives correct results for these three tensors.
 
-    The CPU kernel walks raw memory: with a transposed gradient or a strided parameter it silently pairs the wrong
-    elements. It is safe when all three are dense and laid out alike.
+    The CPU kernel ignores strides: with a transposed gradient or a strided parameter it silently pairs the wrong
+    elements. It is correct if all three are dense and have the same layout.
     """
     dtype = x.dtype
     if dtype is not g.dtype or dtype is not m.dtype:
@@ -57,34 +57,27 @@ def _fusable(x: Tensor, g: Tensor, m: Tensor) -> bool:
     return channels_last and x.stride() == g.stride() == m.stride()
 
 
-def _lost_as_dampening(weight: float, xs: list[Tensor]) -> bool:
-    """Whether a small weight would lose digits that matter on its way through ``1 - dampening``."""
+def _imprecise_as_dampening(weight: float, xs: list[Tensor]) -> bool:
+    """Whether a small weight would lose significant digits in ``1 - dampening``."""
     digits = 1e-13 if any(x.dtype == torch.float64 for x in xs) else 1e-8
     return abs(weight - (1.0 - (1.0 - weight))) > digits * weight
 
 
-def _alike(xs: list[Tensor]) -> bool:
-    """Whether all tensors have one device and one dtype, as a fused call needs."""
+def _same_kind(xs: list[Tensor]) -> bool:
+    """Whether all tensors have one device and one dtype, as a fused call requires."""
     return len(xs) == 1 or len({(x.device, x.dtype) for x in xs}) == 1
 
 
 def accumulate_and_descend(
     xs: list[Tensor], gs: list[Tensor] | None, ms: list[Tensor], *, decay: float, weight: float, lr: float
 ) -> None:
-    """Do ``m = decay·m + weight·g; x -= lr·m`` in place for every tensor; ``gs=None`` stands for zero gradients.
-
-    Examples:
-        >>> x, g, m = [torch.ones(2)], [torch.ones(2)], [torch.zeros(2)]
-        >>> accumulate_and_descend(x, g, m, decay=0.5, weight=0.25, lr=2.0)
-        >>> m[0].tolist(), x[0].tolist()
-        ([0.25, 0.25], [0.5, 0.5])
-    """
+    """Do ``m = decay·m + weight·g; x -= lr·m`` in place for every tensor; ``gs=None`` means zero gradients."""
     if gs is None:
         torch._foreach_mul_(ms, decay)
         torch._foreach_add_(xs, ms, alpha=-lr)
-    elif decay == 0.0 or _lost_as_dampening(weight, xs):  # with momentum 0 torch's fused kernel takes no buffer at all
-        _loose(xs, gs, ms, decay, weight, lr)
-    elif all(map(_fusable, xs, gs, ms)) and _alike(xs):
+    elif decay == 0.0 or _imprecise_as_dampening(weight, xs):  # with momentum 0 torch's fused kernel ignores the buffer
+        _unfused(xs, gs, ms, decay, weight, lr)
+    elif all(map(_fusable, xs, gs, ms)) and _same_kind(xs):
         _fused(xs, gs, ms, decay, weight, lr)
     else:
         kinds: dict[tuple[torch.device, torch.dtype] | None, list[tuple[Tensor, Tensor, Tensor]]] = {}
@@ -93,7 +86,7 @@ def accumulate_and_descend(
             kinds.setdefault(kind, []).append(triple)
         for kind, triples in kinds.items():
             some_xs, some_gs, some_ms = (list(tensors) for tensors in zip(*triples, strict=True))
-            (_loose if kind is None else _fused)(some_xs, some_gs, some_ms, decay, weight, lr)
+            (_unfused if kind is None else _fused)(some_xs, some_gs, some_ms, decay, weight, lr)
 
 
 def _fused(xs: list[Tensor], gs: list[Tensor], ms: list[Tensor], decay: float, weight: float, lr: float) -> None:
@@ -111,45 +104,26 @@ def _fused(xs: list[Tensor], gs: list[Tensor], ms: list[Tensor], decay: float, w
     )
 
 
-def _loose(xs: list[Tensor], gs: list[Tensor], ms: list[Tensor], decay: float, weight: float, lr: float) -> None:
+def _unfused(xs: list[Tensor], gs: list[Tensor], ms: list[Tensor], decay: float, weight: float, lr: float) -> None:
     torch._foreach_mul_(ms, decay)
     torch._foreach_add_(ms, gs, alpha=weight)
     torch._foreach_add_(xs, ms, alpha=-lr)
 
 
 def descend(xs: list[Tensor], gs: list[Tensor], lr: float) -> None:
-    """Do ``x -= lr·g`` in place for every tensor.
-
-    Examples:
-        >>> x = [torch.ones(2)]
-        >>> descend(x, [torch.ones(2)], lr=0.25)
-        >>> x[0].tolist()
-        [0.75, 0.75]
-    """
+    """Do ``x -= lr·g`` in place for every tensor."""
     torch._foreach_add_(xs, gs, alpha=-lr)
 
 
 def shrink(xs: list[Tensor], rate: float) -> None:
-    """Decoupled weight decay: do ``x *= 1 - rate`` in place; a rate of 0 touches nothing.
-
-    Examples:
-        >>> x = [torch.ones(2)]
-        >>> shrink(x, 0.5)
-        >>> x[0].tolist()
-        [0.5, 0.5]
-    """
+    """Apply decoupled weight decay: ``x *= 1 - rate`` in place."""
     if rate:
         torch._foreach_mul_(xs, 1.0 - rate)
 
 
 def combine(g: Tensor, g_prev: Tensor, here: float, before: float) -> Tensor:
-    """Make ``g`` the combination ``here·g + before·g_prev`` in place, and return it.
-
-    Examples:
-        >>> combine(torch.ones(2), torch.full((2,), 4.0), 2.0, -0.25)
-        tensor([1., 1.])
-    """
-    # With g_prev = g, at version 1, the second term must see g before it is multiplied.
+    """Set ``g`` to ``here·g + before·g_prev`` in place, and return it."""
+    # At version 1 g_prev is g itself, and the second term needs it unscaled.
     if here != 1.0:
         g_prev = g_prev.clone() if g_prev is g else g_prev
         g.mul_(here)
@@ -157,11 +131,6 @@ def combine(g: Tensor, g_prev: Tensor, here: float, before: float) -> Tensor:
 
 
 def is_finite(tensor: Tensor) -> bool:
-    """Whether a tensor is free of NaN and infinities.
-
-    Examples:
-        >>> is_finite(torch.ones(2)), is_finite(torch.tensor([1.0, math.nan]))
-        (True, False)
-    """
-    # A sum is one pass without a temporary; only where it is not finite does it take a closer look.
+    """Whether a tensor is free of NaN and infinities."""
+    # A sum is one pass without a temporary; only if it is not finite are the entries checked.
     return math.isfinite(tensor.sum().item()) or bool(torch.isfinite(tensor).all())

@@ -1,4 +1,4 @@
-"""Torch's optimizer without its compiler: a process that trains need not import what it never uses."""
+"""torch's optimizer base class without the import of torch's compiler, which takes seconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 __all__ = ["LightOptimizer"]
 
-# Torch's own import torch._dynamo when first called, a second or two for every process; this is what they wrap.
+# torch wraps these methods so that the first call imports torch._dynamo, one to two seconds per process.
 _add_param_group: Callable[[Optimizer, dict[str, Any]], None] = inspect.unwrap(Optimizer.add_param_group)
 _state_dict: Callable[[Optimizer], dict[str, Any]] = inspect.unwrap(Optimizer.state_dict)
 _zero_grad: Callable[[Optimizer, bool], None] = inspect.unwrap(Optimizer.zero_grad)
@@ -18,21 +18,14 @@ _load_state_dict: Callable[[Optimizer, dict[str, Any]], None] = inspect.unwrap(O
 
 
 class LightOptimizer(Optimizer):
-    """What `torch.optim.Optimizer` is, with methods that are not shielded from a compiler that nobody has called.
-
-    Examples:
-        >>> import torch
-        >>> opt = LightOptimizer([torch.nn.Parameter(torch.ones(2))], {"lr": 0.1})
-        >>> opt.state_dict()["param_groups"]
-        [{'lr': 0.1, 'params': [0]}]
-    """
+    """`torch.optim.Optimizer` with the unwrapped methods."""
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters."""
         _add_param_group(self, param_group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Let go of the gradients, or fill them with zeros."""
+        """Set the gradients to None, or to zero."""
         _zero_grad(self, set_to_none)
 
     def state_dict(self) -> dict[str, Any]:
@@ -40,5 +33,5 @@ class LightOptimizer(Optimizer):
         return _state_dict(self)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what `state_dict` returned."""
+        """Load a `state_dict`."""
         _load_state_dict(self, state_dict)

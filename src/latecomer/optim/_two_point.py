@@ -1,4 +1,4 @@
-"""Rules that evaluate each sample at two points: STORM's correction needs the gradient at the iterate before."""
+"""Rules that evaluate each sample at two points: STORM's correction needs the gradient at the previous iterate."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["TwoPointOptimizer"]
 
 
 class TwoPointOptimizer(AsyncOptimizer):
-    """Base of the rules that evaluate each sample twice: at its iterate and at the one before.
+    """Base of the rules that evaluate each sample at its iterate and at the one before.
 
-    The state of a parameter holds ``w``, the sequence that descends, and ``x_prev``, the previous iterate. Where the
-    second gradient comes from is the caller's choice: ``step(previous_grads=...)``, a closure (called at both points),
-    or a server whose workers ran `contribution`.
+    The state of a parameter holds ``w``, the sequence that descends, and ``x_prev``, the previous iterate. The second
+    gradient comes from ``step(previous_grads=...)``, from a closure (called at both points), or from workers that ran
+    `contribution`.
 
     Examples:
         >>> import latecomer as lc
@@ -29,15 +29,15 @@ class TwoPointOptimizer(AsyncOptimizer):
 
     points = 2
 
-    def _rest(self, work: Work) -> None:
-        """For parameters that take no part in this arrival the iterate before is the one they hold."""
+    def _set_previous_of_idle(self, work: Work) -> None:
+        """Set the previous iterate to the current one for parameters that take no part in this arrival."""
         moving = {id(p) for _, params, _ in work for p in params}
         for p in self._all_params():
             if id(p) not in moving and "x_prev" in self.state.get(p, ()):
                 self.state[p]["x_prev"].copy_(p)
 
     def _apply(self, work: Work, arrival: Arrival) -> None:
-        self._rest(work)
+        self._set_previous_of_idle(work)
         super()._apply(work, arrival)
 
     def _points(self, params: list[Tensor]) -> list[list[Tensor]]:
@@ -47,7 +47,7 @@ class TwoPointOptimizer(AsyncOptimizer):
         ]
 
     def contribution(self, grads: Grads, previous_grads: Grads | None, version: int) -> Grads:
-        """Combine the gradients at both points into the one vector a worker sends.
+        """Combine the gradients at both points into the vector that a worker sends.
 
         Examples:
             >>> import latecomer as lc
@@ -56,7 +56,7 @@ class TwoPointOptimizer(AsyncOptimizer):
             [tensor([1., 1.])]
         """
         if version > 1:
-            previous_grads = self._matching(grads, previous_grads)
+            previous_grads = self._checked_previous(grads, previous_grads)
         result: list[Tensor | None] = [None] * len(grads)
         start = 0
         for group in self.param_groups:
@@ -72,10 +72,10 @@ class TwoPointOptimizer(AsyncOptimizer):
         return result
 
     def coefficients(self, version: int) -> tuple[float, float]:
-        """Return what `contribution` multiplies the gradients of this version by: at its iterate, at the one before.
+        """Return the factors of the gradients in `contribution`: at the iterate ``version``, and at the one before.
 
-        A server sends them along with a ticket, so that a worker needs no optimizer. They are those of the first param
-        group; where groups differ, call `contribution` itself.
+        A server sends them with a ticket, so that a worker needs no optimizer. They are those of the first param group;
+        if groups differ, call `contribution` itself.
 
         Examples:
             >>> import latecomer as lc
@@ -87,8 +87,8 @@ class TwoPointOptimizer(AsyncOptimizer):
     def _coefficients(self, group: Group, version: int) -> tuple[float, float]:
         raise TypeError(f"{type(self).__name__} has no rule: subclass TwoPointOptimizer and define _coefficients")
 
-    def _matching(self, grads: Grads, previous_grads: Grads | None) -> Grads:
-        """Check that there is a second gradient for every first one, of the same shape."""
+    def _checked_previous(self, grads: Grads, previous_grads: Grads | None) -> Grads:
+        """Check that every gradient has a second one of the same shape."""
         if previous_grads is None:
             raise ValueError(
                 f"{type(self).__name__} needs the gradients of the same sample at the previous iterate: pass "
@@ -96,11 +96,11 @@ class TwoPointOptimizer(AsyncOptimizer):
             )
         if isinstance(previous_grads, Tensor) or not hasattr(previous_grads, "__len__"):
             raise TypeError(
-                f"previous_grads is a {type(previous_grads).__name__} (expected a list, one tensor per parameter)"
+                f"previous_grads is a {type(previous_grads).__name__} (expected a list with one tensor per parameter)"
             )
         if len(previous_grads) != len(grads):
             raise ValueError(
-                f"Got {len(previous_grads)} previous_grads for {len(grads)} parameters (None where there is none)"
+                f"Got {len(previous_grads)} previous_grads for {len(grads)} parameters (None if there is none)"
             )
         for i, (g, before) in enumerate(zip(grads, previous_grads, strict=True)):
             if g is None:
@@ -121,7 +121,7 @@ class TwoPointOptimizer(AsyncOptimizer):
     ) -> tuple[Any, Grads | None]:
         if previous_grads is None and arrival.delay:
             raise ValueError(
-                f"A closure evaluates the current iterate, so it cannot stand for a gradient of delay {arrival.delay}: "
+                f"A closure evaluates the current iterate, so it cannot give a gradient of delay {arrival.delay}: "
                 f"put the late gradients into p.grad and pass previous_grads"
             )
         if previous_grads is not None or arrival.version == 1:

@@ -1,4 +1,4 @@
-"""AdamW with both moments in order, and catch-up: every gradient is given all it would have had in time."""
+"""AdamW on ordered moments, with catch-up."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class CatchUpAdamW(VersionIndexed):
     where ``missed = sum(lr_s/W_s · beta(1-beta)^(s-k), s = k..t-1)`` for a gradient of version k, which for constant lr
     is ``lr·(1-(1-beta)^d)`` once W is 1. Without delay P2 is ``1-(1-beta2)^t`` and this is `torch.optim.AdamW`.
 
-    With delay the places of gradients in flight are empty. v is divided by what is there, so that it stays a mean of
-    squares; m by what belongs there, since what is late comes with its gradient. Late gradients of version 1 count as
-    zero, as in Algorithm 1. Schedules of beta, beta2 and lr are followed by version. The weights are counted for a
-    param group, so its parameters should get their gradients together.
+    With delay, the weights of gradients in flight are missing. v is divided by the weight present, so that it stays a
+    mean of squares; m by the full weight, because a late gradient brings what it missed. Late gradients of version 1
+    count as zero, as in Algorithm 1. Schedules of beta, beta2 and lr are followed by version. The weights are counted
+    per param group, so its parameters should get their gradients together.
 
     Args:
         params: Parameters or param groups.
         lr: Learning rate.
         beta: Weight of the new gradient in m; torch's ``betas[0]`` is ``1 - beta``.
-        beta2: Weight of the new square in v; torch's ``betas[1]`` is ``1 - beta2``. At 1 a late square counts nothing.
+        beta2: Weight of the new square in v; torch's ``betas[1]`` is ``1 - beta2``. At 1 a late square has weight zero.
         eps: Added to the denominator.
         weight_decay: Decoupled weight decay, with torch's default.
         output: ``"last"`` or ``"uniform"``.
@@ -90,7 +90,7 @@ class CatchUpAdamW(VersionIndexed):
         return float(group["lr"]) / float(group["W"]) if group["W"] else 0.0
 
     def forget(self, oldest: int) -> None:
-        """Forget the schedules of versions before ``oldest``."""
+        """Drop the schedules of versions before ``oldest``."""
         super().forget(oldest)
         for group in self.param_groups:
             forget(group["runs2"], oldest)
@@ -105,8 +105,8 @@ class CatchUpAdamW(VersionIndexed):
     def _update(self, group: Group, params: list[Tensor], grads: list[Tensor], arrival: Arrival) -> None:
         lr, counted = float(group["lr"]), self.needs(arrival)
         shrink(params, lr * group["weight_decay"])
-        x, g = _real(params), _real(grads)
-        m, v = (_real(self._buffers(params, key, torch.zeros_like)) for key in ("m", "v"))
+        x, g = _all_as_real(params), _all_as_real(grads)
+        m, v = (_all_as_real(self._buffers(params, key, torch.zeros_like)) for key in ("m", "v"))
         keep2 = 1.0 - float(group["beta2"])
         torch._foreach_mul_(m, 1.0 - float(group["beta"]))
         torch._foreach_mul_(v, keep2)
@@ -117,7 +117,7 @@ class CatchUpAdamW(VersionIndexed):
             torch._foreach_add_(m, g, alpha=beta_at(group["runs"], version) * retained(group["runs"], version, t))
             torch._foreach_addcmul_(v, g, g, value=weight2)
             group["P2"] += weight2
-        if not group["P2"]:  # nothing has come yet
+        if not group["P2"]:  # no square has arrived yet
             return
         denominator = torch._foreach_sqrt(v)
         torch._foreach_div_(denominator, math.sqrt(group["P2"]))
@@ -128,6 +128,6 @@ class CatchUpAdamW(VersionIndexed):
             torch._foreach_addcdiv_(x, g, denominator, value=-step)
 
 
-def _real(tensors: list[Tensor]) -> list[Tensor]:
+def _all_as_real(tensors: list[Tensor]) -> list[Tensor]:
     """View complex tensors as pairs of real ones, as torch's Adam does."""
     return [torch.view_as_real(t.detach()) if t.is_complex() else t for t in tensors]

@@ -1,4 +1,4 @@
-"""What all asynchronous optimizers share: counting arrivals, taking a delay, keeping state whole."""
+"""What all asynchronous optimizers share: counting arrivals, delays, state dicts."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tenso
 Grads = Sequence[Tensor | None]
 Group = dict[str, Any]
 Work = list[tuple[Group, list[Tensor], list[Tensor]]]
-"""For each param group, its parameters that have a gradient and what arrived for them."""
+"""Per param group: the group, its parameters that have a gradient, and what arrived for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What a server knows about the contribution it is handing to an optimizer.
+    """What a server knows about a contribution that it passes to an optimizer.
 
     Args:
-        t: Which arrival this is, counted from 1; the optimizer checks that its own count agrees.
+        t: Index of the arrival, from 1; the optimizer checks it against its own count.
         version: Index of the iterate the contribution was computed at; the delay is ``t - version``.
-        worker: Who sent it.
-        workers: How many workers there are now, the paper's M.
-        point: The parameters it was computed at, for rules that look at the stale point.
-        zero: Counts as an arrival but carries no weight; its values are never read.
-        oldest: The oldest version still in flight; the optimizer forgets schedules older than that.
+        worker: The worker that sent it.
+        workers: Current number of workers, the paper's M.
+        point: The parameters it was computed at, for rules that use the stale point.
+        zero: Counts as an arrival with weight zero; its values are never read.
+        oldest: The oldest version still in flight; schedules of older versions can be dropped.
 
     Examples:
         >>> Arrival(t=5, version=3).delay
@@ -50,12 +50,12 @@ class Arrival:
 
     @property
     def delay(self) -> int:
-        """How many updates were applied while this contribution was computed."""
+        """Number of updates between the iterate it was computed at and its arrival."""
         return self.t - self.version
 
 
 def copied(p: Tensor) -> Tensor:
-    """Return a copy of a parameter that is no parameter: where a buffer starts at the iterate."""
+    """Return a copy of a parameter, not a parameter itself, as the start of a buffer."""
     return p.detach().clone()
 
 
@@ -63,15 +63,15 @@ class AsyncOptimizer(LightOptimizer):
     """Base of the update rules: a `torch.optim.Optimizer` whose `step` takes the delay of the gradient.
 
     The iterate just before arrival ``t`` is ``x_t``; `version` is the index of the iterate that the parameters hold
-    now. Note it when a gradient is started, and the delay at arrival is the difference:
+    now. Read it when a gradient computation starts; the delay at arrival is the difference:
 
     Examples:
         >>> import latecomer as lc
         >>> x = torch.nn.Parameter(torch.zeros(2))
         >>> opt = lc.optim.AsyncSGD([x], lr=0.5)
-        >>> late = opt.version                          # somebody starts on a gradient here ...
+        >>> late = opt.version                          # a gradient computation starts here ...
         >>> x.grad = torch.ones(2); opt.step()
-        >>> x.grad = torch.ones(2); opt.step(delay=opt.version - late)   # ... and hands it in here
+        >>> x.grad = torch.ones(2); opt.step(delay=opt.version - late)   # ... and arrives here
         >>> x.tolist(), opt.t
         ([-1.0, -1.0], 2)
 
@@ -79,24 +79,24 @@ class AsyncOptimizer(LightOptimizer):
         params: Parameters, named parameters or param groups, as for any torch optimizer.
         lr: Learning rate, the paper's eta.
         weight_decay: Decoupled weight decay (as in AdamW), multiplied by the learning rate of the update.
-        output: ``"last"``, or ``"uniform"`` to keep one iterate drawn uniformly from x_1..x_T, as Algorithm 1
-            returns it, at the cost of one copy of the parameters; see `output_parameters`.
+        output: ``"last"``, or ``"uniform"`` to keep one iterate drawn uniformly from x_1..x_T, as Algorithm 1 does, at
+            the cost of one copy of the parameters; see `output_parameters`.
         output_seed: Seeds the draw of ``output="uniform"``.
     """
 
     method: ClassVar[str]
     """Name of the rule in `latecomer.optim.METHODS`."""
     points: ClassVar[int] = 1
-    """At how many points a worker evaluates its sample: 2 for the rules that need g'."""
+    """Number of points at which a worker evaluates its sample: 2 for the rules that need g'."""
     first_version_once: ClassVar[bool] = False
     """Whether late gradients of version 1 count as zero, as in Algorithm 1."""
     ranges: ClassVar[Mapping[str, Range]] = {"lr": AT_LEAST_ZERO, "weight_decay": AT_LEAST_ZERO}
-    """What each numeric hyper-parameter of a param group may be."""
+    """Allowed range of each numeric hyper-parameter of a param group."""
 
     identity: ClassVar[tuple[str, ...]] = ("method",)
-    """Which entries of a param group must agree for a checkpoint to fit."""
+    """Entries of a param group that must agree for a checkpoint to match."""
     bookkeeping: ClassVar[frozenset[str]] = frozenset({"method", "t", "kept", "keep_next", "runs", "params"})
-    """Entries of a param group that are nobody's to set, and not shown."""
+    """Entries of a param group that are internal, and not shown."""
 
     _delay: int = 0
     _own_attributes: ClassVar[tuple[str, ...]] = ("_delay",)
@@ -124,7 +124,7 @@ class AsyncOptimizer(LightOptimizer):
 
     @property
     def t(self) -> int:
-        """How many arrivals have been counted so far."""
+        """Number of arrivals counted so far."""
         t: int = self.param_groups[0]["t"]
         return t
 
@@ -136,7 +136,7 @@ class AsyncOptimizer(LightOptimizer):
 
     @property
     def delay(self) -> int:
-        """The delay of the next `step`, for wrappers that drop keyword arguments; back to 0 after that step.
+        """The delay of the next `step`, for wrappers that drop keyword arguments; reset to 0 by that step.
 
         Examples:
             >>> import latecomer as lc
@@ -173,10 +173,10 @@ class AsyncOptimizer(LightOptimizer):
         Args:
             closure: Evaluates the loss at the current iterate, calls backward and returns the loss. Rules with two
                 points call it a second time at the previous iterate, with the same random numbers.
-            delay: How many updates were applied since the iterate the gradients were computed at.
+            delay: Number of updates since the iterate at which the gradients were computed.
             previous_grads: For rules with two points, the gradients of the same sample at the iterate before, one
                 per parameter in the order of the param groups.
-            arrival: Given by a server instead of ``delay``; ``p.grad`` then holds what `contribution` returned.
+            arrival: Passed by a server instead of ``delay``; ``p.grad`` then holds the result of `contribution`.
         """
         if closure is not None and not callable(closure):
             raise TypeError(
@@ -188,25 +188,27 @@ class AsyncOptimizer(LightOptimizer):
             loss = None
             if closure is not None:
                 if arrival is not None:
-                    raise ValueError("closure and arrival exclude each other: an arrival brings its gradients along")
+                    raise ValueError(
+                        "closure and arrival exclude each other: with an arrival, p.grad has the gradients"
+                    )
                 loss, previous_grads = self._evaluate(closure, arrived, previous_grads)
             self._advance(arrived, self._received(arrived, arrival is not None, previous_grads))
         self._delay = 0
         return loss
 
     def receive(self, arrival: Arrival, grads: Grads) -> None:
-        """Count one arrival and update the parameters, for a server: it has counted, checked and combined already.
+        """Count one arrival and update the parameters; for a server, which has checked and combined the gradients.
 
         Args:
-            arrival: What the server knows about it.
-            grads: What `contribution` returned, one per parameter; whatever stands for an arrival of weight zero.
+            arrival: The arrival.
+            grads: The result of `contribution`, one per parameter; any tensors for an arrival of weight zero.
         """
         self._check(arrival)
         with torch.no_grad():
             self._advance(arrival, grads)
 
     def _check(self, arrival: Arrival) -> None:
-        """Refuse hyper-parameters that somebody has changed for the worse, and arrivals this rule cannot use."""
+        """Raise for invalid hyper-parameters, which a user may have changed, and arrivals that this rule cannot use."""
         for group in self.param_groups:
             self._check_group(group)
         self._check_arrival(arrival)
@@ -218,7 +220,7 @@ class AsyncOptimizer(LightOptimizer):
             group["t"] = arrival.t
 
     def _received(self, arrived: Arrival, combined: bool, previous_grads: Grads | None) -> Grads:
-        """Return what arrived for every parameter; ``combined`` if a worker has run `contribution` already."""
+        """Return what arrived for every parameter; ``combined`` if `contribution` has run on a worker."""
         grads: list[Tensor | None] = [p.grad for p in self._all_params()]
         for g in grads:
             if g is not None and g.layout is not torch.strided:
@@ -233,12 +235,12 @@ class AsyncOptimizer(LightOptimizer):
         return grads
 
     def _place(self, delay: int, arrival: Arrival | None) -> Arrival:
-        """Work out which arrival this is and which version it belongs to."""
+        """Return which arrival this is and which version it belongs to."""
         t = self.t + 1
         delay = whole_number("delay", delay)
         if self._delay:
             if delay not in (0, self._delay):
-                raise ValueError(f"step(delay={delay}) contradicts opt.delay = {self._delay}: give the delay once")
+                raise ValueError(f"step(delay={delay}) contradicts opt.delay = {self._delay}: pass the delay once")
             delay = self._delay
         if arrival is not None:
             if not isinstance(arrival, Arrival):
@@ -254,7 +256,7 @@ class AsyncOptimizer(LightOptimizer):
                 )
             if delay and delay != arrival.delay:
                 raise ValueError(
-                    f"delay={delay} contradicts an arrival with delay {arrival.delay}: give only the arrival"
+                    f"delay={delay} contradicts an arrival with delay {arrival.delay}: pass only the arrival"
                 )
         elif delay:
             arrival = Arrival(t, t - delay)
@@ -270,14 +272,14 @@ class AsyncOptimizer(LightOptimizer):
     def _check_group(self, group: Group) -> None:
         for name, allowed in self.ranges.items():
             value = group[name]
-            # The common cases, without a call.
+            # The common cases, inlined: this runs at every update.
             if type(value) is not float or not (
                 allowed.low < value < allowed.high or (value == allowed.low and not allowed.low_open)
             ):
                 allowed.check(name, value)
 
     def _check_arrival(self, arrival: Arrival) -> None:
-        """Refuse an arrival this rule cannot use, before anything has changed."""
+        """Raise for an arrival that this rule cannot use, before anything has changed."""
 
     def _evaluate(
         self, closure: Callable[[], Any], arrival: Arrival, previous_grads: Grads | None
@@ -300,7 +302,7 @@ class AsyncOptimizer(LightOptimizer):
         return groups[0]["params"] if len(groups) == 1 else [p for group in groups for p in group["params"]]
 
     def _split(self, grads: Grads) -> Work:
-        """Cut one list for all parameters into the groups, leaving out parameters without gradient."""
+        """Split one list for all parameters into the groups, without parameters that have no gradient."""
         work, start = [], 0
         for group in self.param_groups:
             params: list[Tensor] = group["params"]
@@ -313,7 +315,7 @@ class AsyncOptimizer(LightOptimizer):
         return work
 
     def _buffers(self, params: list[Tensor], key: str, start: Callable[[Tensor], Tensor]) -> list[Tensor]:
-        """Return the state tensors called ``key``, made by ``start(p)`` where a parameter has none yet."""
+        """Return the state tensors named ``key``; ``start(p)`` creates a missing one."""
         buffers = []
         for p in params:
             state = self.state[p]
@@ -323,10 +325,10 @@ class AsyncOptimizer(LightOptimizer):
         return buffers
 
     def _keep(self, t: int) -> None:
-        """Reservoir of size one: keep x_t with probability 1/t.
+        """Reservoir sampling of one iterate: keep x_t with probability 1/t.
 
         Given that x_t is kept, the next kept index exceeds n with probability t/n; drawing that index at once costs
-        O(log T) random numbers a run and leaves two integers to resume from.
+        O(log T) random numbers per run and needs two integers to resume.
         """
         first = self.param_groups[0]
         if first["output"] != "uniform" or t != first["keep_next"]:
@@ -338,7 +340,7 @@ class AsyncOptimizer(LightOptimizer):
             group["kept"], group["keep_next"] = t, int(t / u) + 1
 
     def output_parameters(self) -> list[Tensor]:
-        """Return the run's output, one tensor per parameter: the iterate that ``output`` asked for.
+        """Return the output of the run, one tensor per parameter: the iterate chosen by ``output``.
 
         ``"last"`` returns the parameters themselves; ``"uniform"`` the one kept out of ``x_1..x_t``.
 
@@ -354,7 +356,7 @@ class AsyncOptimizer(LightOptimizer):
         return [self.state[p].get("x_out", p) if p in self.state else p for p in self._all_params()]
 
     def needs(self, arrival: Arrival) -> bool:
-        """Whether the values of this arrival would be read at all; if not, its gradient need not be computed.
+        """Return whether the rule reads the values of this arrival; if not, its gradient need not be computed.
 
         Examples:
             >>> import latecomer as lc
@@ -367,18 +369,18 @@ class AsyncOptimizer(LightOptimizer):
         return not arrival.zero
 
     def drops(self, arrival: Arrival) -> bool:
-        """Whether the rule leaves this arrival out altogether, rather than counting its values as zero."""
+        """Return whether the rule drops this arrival, instead of counting its values as zero."""
         return False
 
-    # ---- what a worker has to do ----------------------------------------------------------------------------
+    # ---- on the worker --------------------------------------------------------------------------------------
 
     def query(self, out: Sequence[Sequence[Tensor]], worker: int | None = None) -> None:
-        """Write what ``worker`` has to evaluate into ``out``: one sequence of tensors per point.
+        """Write the points that ``worker`` has to evaluate into ``out``: one sequence of tensors per point.
 
         Args:
             out: `points` sequences with one tensor per parameter each; the iterate comes first, the one before it
                 second.
-            worker: Who is asking, for rules that hand out different points.
+            worker: The worker, for rules with different points per worker.
 
         Examples:
             >>> import latecomer as lc
@@ -401,7 +403,7 @@ class AsyncOptimizer(LightOptimizer):
         return [params]
 
     def contribution(self, grads: Grads, previous_grads: Grads | None, version: int) -> Grads:
-        """Turn the gradients of one sample into what the worker sends; runs on the worker.
+        """Turn the gradients of one sample into what the worker sends; this runs on the worker.
 
         Args:
             grads: Gradients at the iterate ``version``, one per parameter, None where there is none.
@@ -413,16 +415,18 @@ class AsyncOptimizer(LightOptimizer):
         return grads
 
     def coefficients(self, version: int) -> tuple[float, float]:
-        """Return what a worker multiplies its gradients by: at the iterate ``version``, and at the one before."""
+        """Return the factors of a worker's gradients: at the iterate ``version``, and at the iterate before it."""
         return 1.0, 0.0
 
     # ---- torch.optim.Optimizer --------------------------------------------------------------------------------
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add parameters; they join at the current arrival, with buffers that start at zero."""
+        """Add parameters; they start at the current arrival, with buffers at zero."""
         if isinstance(param_group, dict) and "momentum" in param_group:
-            raise ValueError("There is no momentum here but beta, the weight of the new: momentum=0.9 is beta=0.1")
-        # A copy: the counters in it are this optimizer's, whoever else was made from the same dict.
+            raise ValueError(
+                "There is no option momentum; beta is the weight of the new gradient: momentum=0.9 is beta=0.1"
+            )
+        # A copy: the counters in it belong to this optimizer, even if the dict is used for another one too.
         super().add_param_group(dict(param_group) if isinstance(param_group, dict) else param_group)
         group = self.param_groups[-1]
         try:
@@ -433,15 +437,15 @@ class AsyncOptimizer(LightOptimizer):
         first = self.defaults if len(self.param_groups) == 1 else self.param_groups[0]
         for key in ("method", "t", "output", "output_seed", "kept", "keep_next"):
             group[key] = first[key]
-        if group["kept"]:  # x_out of a parameter that joins later is what it joined with
+        if group["kept"]:  # a parameter added later is kept as it was when added
             self._buffers(group["params"], "x_out", copied)
         self._start_group(group)
 
     def _start_group(self, group: Group) -> None:
-        """Give a new param group the bookkeeping this rule needs."""
+        """Add the internal entries of this rule to a new param group."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what `state_dict` returned, so that the run continues bit for bit; refuses what does not fit.
+        """Load a `state_dict`, so that the run continues bit for bit; raise if it does not match.
 
         Examples:
             >>> import latecomer as lc
@@ -454,14 +458,14 @@ class AsyncOptimizer(LightOptimizer):
         """
         if not isinstance(state_dict, dict) or not {"state", "param_groups"} <= state_dict.keys():
             shown = f"keys {list(state_dict)[:5]}" if isinstance(state_dict, dict) else repr(state_dict)[:60]
-            raise ValueError(f"This is not what an optimizer's state_dict() returns: {shown}")
-        # A state of version 0.1 calls the seed of output="uniform" just seed.
+            raise ValueError(f"Not the state_dict of an optimizer: {shown}")
+        # In version 0.1 output_seed was called seed.
         renamed = [{"output_seed" if k == "seed" else k: v for k, v in g.items()} for g in state_dict["param_groups"]]
         groups, state_dict = renamed, {**state_dict, "param_groups": renamed}
         for group, own in zip(groups, self.param_groups, strict=False):
             theirs, ours = ({key: g.get(key) for key in self.identity} for g in (group, own))
             if theirs != ours:
-                raise ValueError(f"This state_dict is of {theirs}, not of {ours}: load it where it was made")
+                raise ValueError(f"This state_dict belongs to {theirs}, this optimizer is {ours}")
             whole_number("t in the state_dict", group.get("t"))
             self._check_group({**self.defaults, **group})
         ids = [i for group in groups for i in group["params"]]
@@ -470,7 +474,7 @@ class AsyncOptimizer(LightOptimizer):
                 if isinstance(value, Tensor) and value.shape != p.shape:
                     raise ValueError(
                         f"State {key!r} of parameter {i} has shape {tuple(value.shape)}, the parameter has "
-                        f"{tuple(p.shape)}: this state_dict is of another model"
+                        f"{tuple(p.shape)}: this state_dict belongs to another model"
                     )
         super().load_state_dict(state_dict)
 
@@ -482,7 +486,7 @@ class AsyncOptimizer(LightOptimizer):
         return "\n".join(lines)
 
     def __getstate__(self) -> dict[str, Any]:
-        # torch pickles and copies only what a state_dict holds; delays, projections and weights live beside it.
+        # torch pickles and copies only what is in a state_dict; delays, projections and weights are kept beside it.
         own = {name: getattr(self, name) for name in self._own_attributes}
         return {**super().__getstate__(), **own}
 

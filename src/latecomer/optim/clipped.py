@@ -1,4 +1,4 @@
-"""The rules with a clip in front: catch-up with one scale, catch-up and momentum with an balanced clip."""
+"""Rules with clipping: catch-up with one scale; catch-up and momentum with a scale per lateness."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class ClippedCatchUp(Clipped, OrderedMomentum):
     ``m = beta(1-beta)^d·clip(g) + (1-beta)·m; x -= lr·m + lr·(1-(1-beta)^d)·clip(g)``
     ``clip(g) = g·min(1, c·s/‖g‖)``, ``s = (1-r)·s + r·min(‖g‖, c·s)``
 
-    A gradient is clipped once, so the parameters are what sequential momentum makes of the clipped gradients. Where
-    slow samples have larger gradients than others the clip falls on them alone: `BalancedCatchUp` does not have that.
+    A gradient is clipped once, so the parameters are what sequential momentum makes of the clipped gradients. If slow
+    samples have larger gradients than others, only they are clipped; `BalancedCatchUp` avoids that.
 
     Args:
         params: Parameters or param groups.
         lr: Learning rate.
-        beta: Weight of the new gradient; what torch calls momentum is ``1 - beta``.
-        clip: The factor c: how many times the usual norm a gradient may have. Raise it if `last_scale` is seldom 1.
-        clip_rate: The rate r of the scale; its inverse is the number of arrivals it looks back on.
-        clip_at: A fixed threshold instead of ``c·s``, the usual clipping.
+        beta: Weight of the new gradient; torch's momentum is ``1 - beta``.
+        clip: The factor c: largest norm of a gradient as a multiple of the scale. Raise it if `last_scale` is seldom 1.
+        clip_rate: The rate r of the scale; its inverse is the number of arrivals it averages over.
+        clip_at: A fixed threshold instead of ``c·s``, as in ordinary clipping.
         weight_decay: Decoupled weight decay.
         output: ``"last"`` or ``"uniform"``.
         output_seed: Seeds ``output="uniform"``.
@@ -66,21 +66,22 @@ class ClippedCatchUp(Clipped, OrderedMomentum):
 
 
 class BalancedCatchUp(LatenessClipped, OrderedMomentum):
-    """Balanced catch-up: every gradient gets the place it would have had, and none more than is usual for its lateness.
+    """Balanced catch-up: catch-up on gradients clipped to 1.5 times what is usual for their lateness.
 
     ``m = beta(1-beta)^d·clip(g) + (1-beta)·m; x -= lr·m + lr·(1-(1-beta)^d)·clip(g)``
     ``clip(g) = g·min(1, c·s·r/‖g‖)``, ``s = (1-rate)·s + rate·min(‖g‖/r, c·s)``
 
-    r says how large gradients so late for their worker usually are; see `latecomer.optim._clipping` for how it is
-    learnt. The clip stands learning rates at which catch-up alone collapses. Comparing like with like keeps it from
-    falling on slow samples because theirs are the larger gradients. Before anything was late nothing is clipped.
+    r is the usual size of gradients of the same lateness; `latecomer.optim._clipping` explains how it is estimated.
+    With the clip, the method is stable at learning rates at which catch-up alone collapses. A gradient is compared with
+    others of its lateness, so slow samples are not clipped merely because their gradients are larger. Until a gradient
+    is late, nothing is clipped.
 
     Args:
         params: Parameters or param groups.
         lr: Learning rate.
-        beta: Weight of the new gradient; what torch calls momentum is ``1 - beta``.
-        clip: The factor c: how many times what is usual a gradient may be.
-        clip_rate: The rate of the scale s; its inverse is the number of arrivals it looks back on.
+        beta: Weight of the new gradient; torch's momentum is ``1 - beta``.
+        clip: The factor c: largest size of a gradient as a multiple of the usual one.
+        clip_rate: The rate of the scale s; its inverse is the number of arrivals it averages over.
         weight_decay: Decoupled weight decay.
         output: ``"last"`` or ``"uniform"``.
         output_seed: Seeds ``output="uniform"``.
@@ -100,15 +101,15 @@ class BalancedCatchUp(LatenessClipped, OrderedMomentum):
 
 
 class BalancedMomentum(LatenessClipped, Momentum):
-    """Naive asynchronous momentum with the clip of `BalancedCatchUp`: what the clip does without the catch-up.
+    """Naive asynchronous momentum with the clip of `BalancedCatchUp`: to see the effect of the clip without catch-up.
 
     ``m = beta·clip(g) + (1-beta)·m; x -= lr·m``
 
     Args:
         params: Parameters or param groups.
         lr: Learning rate.
-        beta: Weight of the new gradient; what torch calls momentum is ``1 - beta``.
-        clip: How many times what is usual a gradient may be.
+        beta: Weight of the new gradient; torch's momentum is ``1 - beta``.
+        clip: Largest size of a gradient as a multiple of the usual one.
         clip_rate: The rate of the scale.
         weight_decay: Decoupled weight decay.
         output: ``"last"`` or ``"uniform"``.

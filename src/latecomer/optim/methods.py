@@ -1,4 +1,4 @@
-"""The table of methods: a name, the optimizer behind it, and what it does to a late gradient."""
+"""The table of methods: name, optimizer, and influence of a late gradient."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Method:
     """One row of `METHODS`.
 
     Args:
-        name: The row's key.
+        name: The key.
         optimizer: The class that implements the rule.
-        weight: The formula behind `influence`.
-        source: Where the rule is written down.
+        weight: The formula of `influence`.
+        source: Where the rule is defined.
         options: Arguments of the optimizer that make it this method.
-        policy: What the server does with an arrival: ``"async"`` applies every one at once.
+        policy: Name of the server's policy: ``"async"`` applies every arrival.
 
     Examples:
         >>> round(METHODS["ordered-momentum"].influence(delay=10, beta=0.1, workers=7), 4)
@@ -66,15 +66,16 @@ class Method:
     policy: str = "async"
 
     def influence(self, delay: int, **options: Any) -> float:
-        """Return the declared influence of a gradient of this delay: its lifetime weight on the parameters.
+        """Return the declared influence of a gradient of this delay: its total weight on the parameters.
 
-        In units of lr, and of what it would have had with no delay. Under clipping it is that of a gradient which the
-        clip does not touch: multiply by the optimizer's ``last_scale`` at each arrival for what it really was. Of
-        ``catch-up-adamw`` it is the weight of the gradient itself, over whatever denominator was there.
+        In units of lr, relative to a gradient without delay. For a method that clips it is the influence of a gradient
+        that is not clipped: multiply by the optimizer's ``last_scale`` at each arrival for the actual one. For
+        ``catch-up-adamw`` it is the weight of the gradient before the division by the denominator.
 
         Args:
             delay: The delay.
-            **options: Whichever of ``beta``, ``workers`` and ``threshold`` the rule depends on; others are ignored.
+            **options: The hyper-parameters that the rule depends on (``beta``, ``workers``, ``threshold``); others are
+                ignored.
         """
         if options.get("beta") is not None:
             BETA.check("beta", options["beta"])
@@ -92,11 +93,11 @@ class Method:
 
     @property
     def points(self) -> int:
-        """At how many points a worker evaluates its sample."""
+        """Number of points at which a worker evaluates its sample."""
         return self.optimizer.points
 
     def __call__(self, params: Any, **options: Any) -> AsyncOptimizer:
-        """Make the optimizer.
+        """Create the optimizer.
 
         Examples:
             >>> import torch
@@ -110,12 +111,12 @@ class Method:
 
     @property
     def arguments(self) -> Mapping[str, inspect.Parameter]:
-        """The hyper-parameters it takes, by name."""
+        """Its hyper-parameters, by name."""
         known = dict(inspect.signature(self.optimizer.__init__).parameters)
         return {name: p for name, p in known.items() if name not in ("self", "params", *self.options)}
 
     def check(self, options: Mapping[str, Any]) -> None:
-        """Refuse hyper-parameters that the method does not have, and the lack of those it needs.
+        """Raise for hyper-parameters that the method does not have, and for missing ones.
 
         Examples:
             >>> METHODS["delay-filtered"].check({"lr": 0.1})
@@ -131,7 +132,7 @@ class Method:
 
 
 def known_method(name: object) -> Method:
-    """Return a method by its name.
+    """Return the method with this name.
 
     Examples:
         >>> known_method("catch-up").source == METHODS["catch-up"].source

@@ -1,4 +1,4 @@
-"""Momentum under delays: as it comes (Eq. 6), and with every gradient in its ordered place (Algorithm 1)."""
+"""Momentum under delays: naive (Eq. 6), and ordered (Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BETA = UNIT._replace(advice="; beta is the weight of the new gradient: torch's m
 
 
 class _MomentumRule(AsyncOptimizer):
-    """``m = weight·g + (1-beta)·m; x -= lr·m``, with a weight that is the method's to say."""
+    """``m = weight·g + (1-beta)·m; x -= lr·m``, with a weight that depends on the method."""
 
     ranges: ClassVar[Mapping[str, Range]] = {**AsyncOptimizer.ranges, "beta": BETA}
 
@@ -40,7 +40,7 @@ class Momentum(_MomentumRule):
     Args:
         params: Parameters or param groups.
         lr: Learning rate.
-        beta: Weight of the new gradient; what torch calls momentum is ``1 - beta``. With ``beta=b`` this is torch's
+        beta: Weight of the new gradient; torch's momentum is ``1 - beta``. With ``beta=b`` this is torch's
             ``SGD(momentum=1-b, dampening=1-b)``.
         weight_decay: Decoupled weight decay.
         output: ``"last"`` or ``"uniform"``.
@@ -76,32 +76,32 @@ class Momentum(_MomentumRule):
 
 
 class OrderedMomentum(VersionIndexed, _MomentumRule):
-    """Algorithm 1, Eq. (8): a late gradient gets the weight it would have had if it had come in time.
+    """Algorithm 1, Eq. (8): a late gradient gets the weight it would have had without delay.
 
     ``m = beta(1-beta)^d·g + (1-beta)·m; x -= lr·m``
 
-    Late gradients of version 1 count as zero, so that version 1 counts once (Algorithm 1, first line of the loop). Its
-    lifetime weight on the parameters is ``(1-beta)^d``: a gradient that is often late has less say. ``catch_up=True``
-    also makes up for the displacement that a late gradient missed while it was computed,
+    Late gradients of version 1 count as zero, so that version 1 counts once (Algorithm 1, first line of the loop). The
+    influence of a gradient is ``(1-beta)^d``: samples that are often late have less influence. ``catch_up=True`` also
+    adds the displacement that a late gradient missed while it was computed,
 
     ``x -= lr·(1-(1-beta)^d)·g``
 
-    after which the parameters are exactly what sequential momentum makes of the gradients that have arrived, each in
-    its place, and every gradient has the same lifetime weight.
+    Then the parameters are exactly what sequential momentum makes of the gradients that have arrived, each at its own
+    version, and every gradient has the same influence.
 
     A schedule of beta or lr is followed by version: a gradient of version k gets
     ``beta_k · prod(1 - beta_m, m = k+1..t)``, and catches up the sum over ``s = k..t-1`` of
-    ``lr_s · beta_k · prod(1 - beta_m, m = k+1..s)``. A schedule that changes at every update is remembered entry by
-    entry; under a server what no gradient in flight can need any more is forgotten.
+    ``lr_s · beta_k · prod(1 - beta_m, m = k+1..s)``. A schedule that changes at every update is stored entry by
+    entry; with a server, entries that no gradient in flight can need are dropped.
 
     Args:
         params: Parameters or param groups.
         lr: Learning rate.
-        beta: Weight of the new gradient; what torch calls momentum is ``1 - beta``. Lower it if the delays are long: a
-            gradient of delay d keeps ``(1-beta)^d`` of its say.
-        catch_up: Make up for the displacement a late gradient missed.
+        beta: Weight of the new gradient; torch's momentum is ``1 - beta``. Lower it if delays are long: a gradient of
+            delay d keeps ``(1-beta)^d`` of its influence.
+        catch_up: Add the displacement that a late gradient missed.
         weight_decay: Decoupled weight decay.
-        output: ``"last"``, or ``"uniform"`` as Algorithm 1 has it.
+        output: ``"last"``, or ``"uniform"`` as in Algorithm 1.
         output_seed: Seeds ``output="uniform"``.
 
     Examples:

@@ -19,12 +19,12 @@ __all__ = ["Mu2SGD", "OrderedMu2SGD"]
 
 
 class Mu2SGD(VersionIndexed, TwoPointOptimizer):
-    """Naive asynchronous mu²-SGD, Eq. (14): STORM and an averaged iterate, late gradients treated as fresh.
+    """Naive asynchronous mu²-SGD, Eq. (14): STORM and an averaged iterate, late gradients are treated as fresh.
 
     ``d = g + (1-beta)(d - g'); w -= lr·d; x = gamma·w + (1-gamma)·x``
 
-    where g' is the gradient of the same sample at the iterate before. The start counts as its own predecessor, so
-    g' = g at version 1. With a schedule of beta the factor of g' is that of the gradient's version.
+    where g' is the gradient of the same sample at the iterate before. The iterate before the first is the first itself,
+    so g' = g at version 1. With a schedule of beta the factor of g' is the one of the gradient's version.
 
     Args:
         params: Parameters or param groups.
@@ -73,13 +73,13 @@ class Mu2SGD(VersionIndexed, TwoPointOptimizer):
         super().__init__(params, options, lr=lr, weight_decay=weight_decay, output=output, output_seed=output_seed)
 
     def _coefficients(self, group: Group, version: int) -> tuple[float, float]:
-        # A version that no arrival has reached yet, or a group that has only just joined: the beta in force now.
+        # For a version that no arrival has reached yet, or a new group: the current beta.
         known = group["runs"] and version <= group["t"]
         beta = beta_at(group["runs"], version) if known else float(group["beta"])
         return 1.0, beta - 1.0
 
     def _weight(self, group: Group, arrival: Arrival) -> float:
-        """Return the coefficient of what arrived."""
+        """Return the coefficient of the contribution."""
         return 1.0
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Tensor], arrival: Arrival) -> None:

@@ -22,17 +22,18 @@ class OrderedMu2Anytime(TwoPointOptimizer):
     ``s = a_k·g - a_{k-1}·g'; q += s; w = P(w - lr·q); x += a_{t+1}/a_{1:t+1}·(w - x)``
 
     with ``k = t - delay``, ``a_0 = 0`` and P the projection onto the feasible set. ``q`` is the paper's
-    ``alpha_t·d_t``. An increment keeps its full weight however late it comes, and the gradients of version 1 all count.
-    Theorem 2 wants ``lr <= 1/(4·L·T)``: far below the learning rates of the other methods, because ``q`` grows like t.
+    ``alpha_t·d_t``. An increment has full weight whatever its delay, and all gradients of version 1 count.
+    Theorem 2 requires ``lr <= 1/(4·L·T)``: far below the learning rates of the other methods, because ``q`` grows like
+    t.
 
     Args:
         params: Parameters or param groups.
         lr: Learning rate.
-        projection: `Ball`, `Box`, or any callable that is given the list of all parameter tensors and projects them, in
+        projection: `Ball`, `Box`, or any callable that takes the list of all parameter tensors and projects them, in
             place or by returning new ones. The parameters must start inside the set. None for no constraint.
         weights: The importance weights: a function of ``t = 1, 2, ...``, or a sequence whose first entry is ``a_1``; T
-            updates use ``T + 1`` of them. Positive and never decreasing; ``a_t = t`` if left out. Neither they nor the
-            projection are part of a `state_dict`: give the same ones to the optimizer that resumes.
+            updates use ``T + 1`` of them. Positive and never decreasing; ``a_t = t`` by default. Neither they nor the
+            projection are part of a `state_dict`: pass the same ones when you resume.
         weight_decay: Decoupled weight decay on ``w``, with the step ``lr·a_t`` of this method.
         output: ``"last"`` or ``"uniform"``.
         output_seed: Seeds ``output="uniform"``.
@@ -107,7 +108,7 @@ class OrderedMu2Anytime(TwoPointOptimizer):
         self._check_weights(arrival.t)
 
     def _check_start(self) -> None:
-        """Algorithm 2 starts in K; a projection that does not fit the parameters is found here too."""
+        """Raise unless the parameters start in K, as Algorithm 2 requires, and match the projection's shapes."""
         if self.projection is None:
             return
         params = [p.detach() for p in self._all_params()]
@@ -132,7 +133,7 @@ class OrderedMu2Anytime(TwoPointOptimizer):
 
     def _apply(self, work: Work, arrival: Arrival) -> None:
         t = arrival.t
-        self._rest(work)
+        self._set_previous_of_idle(work)
         for group, params, increments in work:
             lr = float(group["lr"])
             q = self._buffers(params, "q", torch.zeros_like)
@@ -140,7 +141,7 @@ class OrderedMu2Anytime(TwoPointOptimizer):
             shrink(w, lr * self.weight(t) * group["weight_decay"])
             accumulate_and_descend(w, None if arrival.zero else increments, q, decay=1.0, weight=1.0, lr=lr)
         if self.projection is not None:
-            # Joint over all parameters: also those that had no gradient this time take part in the norm.
+            # Joint over all parameters: those without a gradient are part of the norm too.
             _project(self.projection, self._buffers(self._all_params(), "w", copied))
         total = (self.param_groups[0]["weight_sum"] or self.weight(1)) + self.weight(t + 1)
         for group in self.param_groups:

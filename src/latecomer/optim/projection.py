@@ -1,4 +1,4 @@
-"""Projections onto the feasible set K of the convex method. They work in place on the list of all parameters."""
+"""Projections onto the feasible set K of the convex method, in place on the list of all parameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .._util.checks import POSITIVE
 __all__ = ["Ball", "Box", "Projection"]
 
 Projection = Callable[[list[Tensor]], Sequence[Tensor] | None]
-"""Moves a list of tensors, in place or by returning new ones, to the nearest point of a convex set."""
+"""Projects a list of tensors onto a convex set, in place or by returning new ones."""
 
 Bound = float | Sequence[Tensor]
 
@@ -38,10 +38,10 @@ class Ball:
 
     @torch.no_grad()
     def __call__(self, tensors: list[Tensor]) -> None:
-        """Scale the offset from the centre down to the radius; inside the ball nothing is touched."""
-        _must_fit("centre", self.centre, tensors)
+        """Scale the offset from the centre down to the radius; inside the ball nothing changes."""
+        _check_shapes("centre", self.centre, tensors)
         offsets = torch._foreach_sub(tensors, self.centre)
-        # 16-bit norms saturate long before the parameters do.
+        # 16-bit norms overflow long before the parameters do.
         wide = [t.float() if t.dtype in (torch.float16, torch.bfloat16) else t for t in offsets]
         norm = math.hypot(*(t.item() for t in torch._foreach_norm(wide)))
         if norm > self.radius:
@@ -50,7 +50,7 @@ class Ball:
             torch._foreach_copy_(tensors, offsets)
 
     def __repr__(self) -> str:
-        return f"Ball(radius={self.radius:g}, centre={_show(self.centre)})"
+        return f"Ball(radius={self.radius:g}, centre={_shown_bound(self.centre)})"
 
 
 class Box:
@@ -75,13 +75,13 @@ class Box:
     @torch.no_grad()
     def __call__(self, tensors: list[Tensor]) -> None:
         """Clamp every coordinate."""
-        _must_fit("low", self.low, tensors)
-        _must_fit("high", self.high, tensors)
+        _check_shapes("low", self.low, tensors)
+        _check_shapes("high", self.high, tensors)
         torch._foreach_clamp_min_(tensors, self.low)
         torch._foreach_clamp_max_(tensors, self.high)
 
     def __repr__(self) -> str:
-        return f"Box(low={_show(self.low)}, high={_show(self.high)})"
+        return f"Box(low={_shown_bound(self.low)}, high={_shown_bound(self.high)})"
 
 
 def _bound(name: str, value: Bound) -> float | list[Tensor]:
@@ -96,12 +96,12 @@ def _bound(name: str, value: Bound) -> float | list[Tensor]:
     return [t.detach().clone() for t in value]
 
 
-def _must_fit(name: str, bound: float | list[Tensor], tensors: list[Tensor]) -> None:
+def _check_shapes(name: str, bound: float | list[Tensor], tensors: list[Tensor]) -> None:
     if not isinstance(bound, float):
         shapes, expected = [tuple(t.shape) for t in bound], [tuple(t.shape) for t in tensors]
         if shapes != expected:
             raise ValueError(f"The {name} has tensors of shapes {shapes}, the parameters have {expected}")
 
 
-def _show(bound: float | list[Tensor]) -> str:
+def _shown_bound(bound: float | list[Tensor]) -> str:
     return f"{bound:g}" if isinstance(bound, float) else f"<{len(bound)} tensors>"

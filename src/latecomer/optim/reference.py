@@ -1,7 +1,7 @@
-"""Textbook twins of the optimizers: they keep the whole history and evaluate the paper's sums from scratch.
+"""Reference implementations of the optimizers: they keep the whole history and evaluate the paper's sums from scratch.
 
-Slow on purpose, and the oracle of the tests. A twin works on one float64 tensor. Its hyper-parameters are plain
-attributes that may be changed between steps. Nothing here shares code with the optimizers.
+Slow on purpose, and the oracle of the tests. Each works on one float64 tensor. Its hyper-parameters are entries of
+`options` that may be changed between steps. Nothing here shares code with the optimizers.
 """
 
 from __future__ import annotations
@@ -42,12 +42,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Received:
-    """One arrival: who came when, with what, and the hyper-parameters in force.
-
-    Examples:
-        >>> Received(5, 3, torch.ones(1), torch.ones(1), {}).delay
-        2
-    """
+    """One arrival with its gradients and the hyper-parameters at that time."""
 
     t: int
     version: int
@@ -62,21 +57,14 @@ class Received:
 
 
 class Twin:
-    """Base of the twins.
+    """Base of the reference implementations.
 
     ``x_{t+1} = x_1 - sum(displacement(s), s = 1..t)``, where decoupled weight decay multiplies everything before an
     update by ``1 - rate·weight_decay``.
-
-    Examples:
-        >>> twin = OrderedMomentumTwin(torch.zeros(1), lr=1.0, beta=0.5)
-        >>> for delay, g in [(0, 0.0), (0, 0.0), (1, 8.0)]:
-        ...     x = twin.step(torch.tensor([g]), delay=delay)
-        >>> x.item()
-        -2.0
     """
 
     worker: int = 0
-    """Whose gradient comes next, for rules that ask."""
+    """Worker of the next gradient, for rules that depend on it."""
 
     def __init__(self, x1: Tensor, **options: Any) -> None:
         self.options: dict[str, Any] = {"weight_decay": 0.0, **options}
@@ -113,8 +101,8 @@ class Twin:
         return math.prod(1.0 - self.rate(r) * float(self.at(r).options["weight_decay"]) for r in range(s + 1, t + 1))
 
     def displacement(self, s: int) -> Tensor:
-        """Return what update ``s`` takes away from the parameters."""
-        raise TypeError(f"{type(self).__name__} does not say what an update is")
+        """Return what update ``s`` subtracts from the parameters."""
+        raise TypeError(f"{type(self).__name__} has no displacement: subclass Twin and define it")
 
     def descended(self, t: int) -> Tensor:
         """Return the sequence that descends, after ``t`` updates."""
@@ -168,7 +156,7 @@ class OrderedMomentumTwin(MomentumTwin):
     """Algorithm 1 unrolled: ``m_t = sum(beta_k · prod(1 - beta_m, m = k+1..t) · g_k)`` over the arrived versions k."""
 
     def counts(self, s: int) -> bool:
-        """Whether arrival ``s`` counts: version 1 does so once."""
+        """Whether arrival ``s`` counts: version 1 counts once."""
         return self.at(s).version > 1 or s == 1
 
     def m(self, t: int) -> Tensor:
@@ -192,7 +180,7 @@ class Mu2Twin(Twin):
     """Eq. (14) unrolled; ``x_{t+1} = sum of gamma·prod(1 - gamma)·w`` over all ``w``."""
 
     def weight(self, s: int, t: int) -> float:
-        """Return the weight at ``t`` of what came at ``s``."""
+        """Return the weight at ``t`` of what arrived at ``s``."""
         return self.product(s, t)
 
     def d(self, t: int) -> Tensor:
@@ -245,7 +233,7 @@ class AnytimeTwin(Twin):
 
 
 class CatchUpAdamWTwin(OrderedMomentumTwin):
-    """AdamW on the sums of Algorithm 1; what was missed is added at the arrival."""
+    """AdamW on the sums of Algorithm 1; a late gradient's missed displacement is added at its arrival."""
 
     def squares(self, t: int) -> tuple[Tensor, float]:
         """Return the ordered sum of squared gradients after arrival ``t``, and the weight present in it."""
@@ -257,31 +245,24 @@ class CatchUpAdamWTwin(OrderedMomentumTwin):
             total, present = total + weight * self.at(s).g ** 2, present + weight
         return total, present
 
-    def whole(self, t: int) -> float:
-        """Return the weight that m would have if nothing were late."""
+    def full_weight(self, t: int) -> float:
+        """Return the weight of m if nothing were late."""
         return 1.0 - self.product(0, t)
 
     def displacement(self, s: int) -> Tensor:
         v, present = self.squares(s)
         if not present:
             return torch.zeros_like(v)
-        moved = super().displacement(s) / self.whole(s)
+        moved = super().displacement(s) / self.full_weight(s)
         if self.counts(s):
             k = self.at(s).version
-            steps = (self.rate(r) / self.whole(r) * self.beta(k) * self.product(k, r) for r in range(k, s))
+            steps = (self.rate(r) / self.full_weight(r) * self.beta(k) * self.product(k, r) for r in range(k, s))
             moved = moved + sum(steps) * self.at(s).g
         return moved / ((v / present).sqrt() + float(self.at(s).options.get("eps", 1e-8)))
 
 
 class ClippedTwin(Twin):
-    """Clips what arrives before the rule beside it: goes through all gradients so far, one after the other.
-
-    Examples:
-        >>> import torch
-        >>> twin = ClippedCatchUpTwin(torch.zeros(1), lr=1.0, beta=1.0, clip=2.0, clip_rate=0.5)
-        >>> [twin.step(torch.tensor([g])).item() for g in (1.0, 10.0, 3.0)]
-        [-1.0, -3.0, -6.0]
-    """
+    """Clips gradients before the rule; recomputes the scale from all gradients so far."""
 
     def __init__(self, x1: Tensor, **options: Any) -> None:
         super().__init__(x1, **{"clip": 1.5, "clip_rate": 0.01, "clip_at": None, **options})
@@ -289,7 +270,7 @@ class ClippedTwin(Twin):
         self.workers: list[int] = []
 
     def step(self, g: Tensor, *, delay: int = 0, previous: Tensor | None = None, zero: bool = False) -> Tensor:
-        """Clip, and let the rule receive it."""
+        """Clip the gradient, then apply the rule."""
         t = len(self.arrivals) + 1
         if not zero and (t == 1 or t > delay + 1 or not isinstance(self, OrderedMomentumTwin)):
             self.workers.append(self.worker)
@@ -298,7 +279,7 @@ class ClippedTwin(Twin):
         return super().step(g, delay=delay, previous=previous, zero=zero)
 
     def factor(self) -> float:
-        """Return how much of the newest gradient is left."""
+        """Return the clip factor of the newest gradient."""
         left, s = 1.0, 0.0
         for i, r in enumerate(self.raw):
             usual, o = self.usual(i), r.options
@@ -310,16 +291,16 @@ class ClippedTwin(Twin):
         return left
 
     def usual(self, index: int) -> float:
-        """Return by what the norm of a gradient is divided first."""
+        """Return the usual size by which the norm is divided."""
         return 1.0
 
     def may_clip(self, index: int) -> bool:
-        """Return whether the clip is at work already."""
+        """Return whether clipping has begun."""
         return True
 
 
 class LatenessClippedTwin(ClippedTwin):
-    """Divides norms by what is usual for gradients so late; set `worker` before a step if there are several."""
+    """Divides norms by what is usual for their lateness; with several workers set `worker` before a step."""
 
     def may_clip(self, index: int) -> bool:
         return any(r.delay for r in self.raw[: index + 1])
@@ -334,16 +315,16 @@ class LatenessClippedTwin(ClippedTwin):
             jobs, mean = waits.get(self.workers[i], (0, 0.0))
             late = wait / mean if jobs else 1.0
             waits[self.workers[i]] = jobs + 1, mean + max(rate, 1 / (jobs + 1)) * (wait - mean)
-            place = next((k for k in range(7) if late < 2 ** (k / 2)), 6)
-            ratio = ratios.get(place, 1.0)
+            lateness = next((k for k in range(7) if late < 2 ** (k / 2)), 6)
+            ratio = ratios.get(lateness, 1.0)
             if i == index:
                 return ratio
             if not norm:
                 continue
             if z:
-                visits[place] = visits.get(place, 0) + 1
-                share = max(rate, 1 / (visits[place] + 1))
-                ratios[place] = (1 - share) * ratio + share * min(norm / z, 4 * ratio)
+                visits[lateness] = visits.get(lateness, 0) + 1
+                share = max(rate, 1 / (visits[lateness] + 1))
+                ratios[lateness] = (1 - share) * ratio + share * min(norm / z, 4 * ratio)
             z = norm if not z else (1 - rate) * z + rate * min(norm, 4 * ratio * z)
         return 1.0
 
@@ -353,11 +334,11 @@ class ClippedCatchUpTwin(ClippedTwin, CatchUpTwin):
 
 
 class BalancedCatchUpTwin(LatenessClippedTwin, CatchUpTwin):
-    """Algorithm 1 with catch-up on evenly clipped gradients."""
+    """Algorithm 1 with catch-up on gradients clipped by lateness."""
 
 
 class BalancedMomentumTwin(LatenessClippedTwin, MomentumTwin):
-    """Eq. (6) on evenly clipped gradients."""
+    """Eq. (6) on gradients clipped by lateness."""
 
 
 TWINS: dict[str, type[Twin]] = {
@@ -375,22 +356,16 @@ TWINS: dict[str, type[Twin]] = {
     "balanced-catch-up": BalancedCatchUpTwin,
     "balanced-momentum": BalancedMomentumTwin,
 }
-"""The twin of every method in `latecomer.optim.METHODS`."""
+"""The reference of every method in `latecomer.optim.METHODS`."""
 
 
-# ---- oracles without delay, as they stand in the paper: each calls grad(x, t) for the gradient of sample t at x -----
+# ---- oracles without delay, as the paper writes them: each calls grad(x, t) for the gradient of sample t at x -------
 
 Oracle = Callable[[Tensor, int], Tensor]
 
 
 def synchronous_momentum(x1: Tensor, grad: Oracle, steps: int, *, lr: float, beta: float) -> list[Tensor]:
-    """Eq. (5): momentum on one worker; returns ``x_1..x_{steps+1}``.
-
-    Examples:
-        >>> xs = synchronous_momentum(torch.ones(1), lambda x, t: x, 2, lr=1.0, beta=0.5)
-        >>> [x.item() for x in xs]
-        [1.0, 0.5, 0.0]
-    """
+    """Eq. (5): momentum on one worker; returns ``x_1..x_{steps+1}``."""
     x, m = [x1], torch.zeros_like(x1)
     for t in range(1, steps + 1):
         m = beta * grad(x[-1], t) + (1 - beta) * m
@@ -399,13 +374,7 @@ def synchronous_momentum(x1: Tensor, grad: Oracle, steps: int, *, lr: float, bet
 
 
 def storm(x1: Tensor, grad: Oracle, steps: int, *, lr: float, beta: float) -> list[Tensor]:
-    """STORM as Section 5.2 writes it, with the correction term apart; starts at ``d_1 = beta·g_1``.
-
-    Examples:
-        >>> xs = storm(torch.ones(1), lambda x, t: x, 2, lr=1.0, beta=0.5)
-        >>> [x.item() for x in xs]
-        [1.0, 0.5, 0.25]
-    """
+    """STORM as Section 5.2 writes it, with a separate correction term; starts at ``d_1 = beta·g_1``."""
     x, d = [x1, x1], torch.zeros_like(x1)  # x_0 = x_1
     for t in range(1, steps + 1):
         g, g_prev = grad(x[-1], t), grad(x[-2], t)
@@ -417,26 +386,14 @@ def storm(x1: Tensor, grad: Oracle, steps: int, *, lr: float, beta: float) -> li
 def anytime_gd(
     x1: Tensor, grad: Oracle, steps: int, *, lr: float, a: Callable[[int], float] = float, projection: Any = None
 ) -> list[Tensor]:
-    """Anytime-GD (Section 5.3): ``w = P(w - lr·a_t·g_t)``, x the weighted mean of the w.
-
-    Examples:
-        >>> xs = anytime_gd(torch.ones(1), lambda x, t: x, 1, lr=0.75)
-        >>> [x.item() for x in xs]                     # w_2 = 0.25, x_2 = (1·1 + 2·0.25)/3
-        [1.0, 0.5]
-    """
+    """Anytime-GD (Section 5.3): ``w = P(w - lr·a_t·g_t)``, x the weighted mean of the w."""
     return _anytime(x1, lambda x, t: a(t) * grad(x[-1], t), steps, lr, a, projection)
 
 
 def anytime_storm(
     x1: Tensor, grad: Oracle, steps: int, *, lr: float, a: Callable[[int], float] = float, projection: Any = None
 ) -> list[Tensor]:
-    """Anytime-GD on the STORM estimate ``a_t·d_t = a_{t-1}·d_{t-1} + a_t·g_t - a_{t-1}·g'`` (Section 5.4).
-
-    Examples:
-        >>> xs = anytime_storm(torch.ones(1), lambda x, t: x, 1, lr=0.75)
-        >>> [x.item() for x in xs]
-        [1.0, 0.5]
-    """
+    """Anytime-GD on the STORM estimate ``a_t·d_t = a_{t-1}·d_{t-1} + a_t·g_t - a_{t-1}·g'`` (Section 5.4)."""
     ad = [torch.zeros_like(x1)]
 
     def direction(x: list[Tensor], t: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Asynchronous SGD and the usual cures for staleness: shrink the late gradient, or drop it."""
+"""Asynchronous SGD, and its usual variants: scale late gradients down, or drop them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _SGD(AsyncOptimizer):
 
 
 class AsyncSGD(_SGD):
-    """Vanilla asynchronous SGD, Eq. (4): every gradient counts in full, however late.
+    """Vanilla asynchronous SGD, Eq. (4): every gradient counts in full, whatever its delay.
 
     ``x -= lr·g``
 
@@ -59,16 +59,16 @@ class AsyncSGD(_SGD):
 
 
 class DelayAdaptiveSGD(_SGD):
-    """Delay-adaptive SGD: a gradient later than M updates is shrunk in proportion.
+    """Delay-adaptive SGD: a gradient with a delay above M is scaled down in proportion.
 
     ``x -= lr·min(1, M/d)·g``, and the full learning rate at ``d = 0``. With ``L``, ``delta``, ``sigma`` and ``steps``
-    it is Eq. (3), ``lr·min{1/(L·d), 1/(L·M), sqrt(delta/(L·sigma²·T))}``: the paper leaves the constants of its three
-    terms open, here they are one and ``lr`` scales all three.
+    it is Eq. (3), ``lr·min{1/(L·d), 1/(L·M), sqrt(delta/(L·sigma²·T))}``. The paper leaves the constants of the three
+    terms open; here they are one, and ``lr`` scales all three.
 
     Args:
         params: Parameters or param groups.
         lr: Learning rate; with Eq. (3) a factor in front of it.
-        workers: The number of workers M. Leave it out under a server, which knows it.
+        workers: Number of workers M. Not needed with a server, which knows it.
         L: Smoothness of the objective, for Eq. (3).
         delta: Gap between the first loss and the best possible one, for Eq. (3).
         sigma: Standard deviation of the gradient noise, for Eq. (3).
@@ -131,12 +131,12 @@ class DelayAdaptiveSGD(_SGD):
         for group in self.param_groups:
             if group["workers"] is None and (arrival.delay > 0 or group["L"] is not None):
                 raise ValueError(
-                    "delay-adaptive SGD needs the number of workers: write DelayAdaptiveSGD(params, lr=..., workers=M)"
+                    "delay-adaptive SGD needs the number of workers: use DelayAdaptiveSGD(params, lr=..., workers=M)"
                 )
 
     def _rate(self, group: Group, arrival: Arrival) -> float:
         lr, delay = float(group["lr"]), arrival.delay
-        workers: int = group["workers"] or arrival.workers or 1  # _check_arrival: unknown only where it does not matter
+        workers: int = group["workers"] or arrival.workers or 1  # by _check_arrival, unknown only if it is not used
         if group["L"] is None:
             return lr * min(1.0, workers / delay) if delay else lr
         terms: list[float] = [1.0 / (group["L"] * workers)]
@@ -148,14 +148,14 @@ class DelayAdaptiveSGD(_SGD):
 
 
 class DelayFilteredSGD(_SGD):
-    """Delay-filtered SGD: a gradient later than the threshold is dropped.
+    """Delay-filtered SGD: a gradient with a delay above the threshold is dropped.
 
-    ``x -= lr·g`` if ``d <= threshold``; otherwise nothing changes but the count of arrivals and of `dropped` ones.
+    ``x -= lr·g`` if ``d <= threshold``; otherwise only the counts of arrivals and of `dropped` ones change.
 
     Args:
         params: Parameters or param groups.
         lr: Learning rate.
-        threshold: Largest delay that still counts. The paper tries M, 1.5·M and 2·M.
+        threshold: Largest delay that is not dropped. The paper tries M, 1.5·M and 2·M.
         weight_decay: Decoupled weight decay.
         output: ``"last"`` or ``"uniform"``.
         output_seed: Seeds ``output="uniform"``.
@@ -204,5 +204,5 @@ class DelayFilteredSGD(_SGD):
 
     @property
     def dropped(self) -> int:
-        """How many arrivals were dropped so far (where param groups have their own threshold, by the strictest)."""
+        """Number of dropped arrivals; with different thresholds, that of the smallest one."""
         return max(int(group["dropped"]) for group in self.param_groups)

@@ -1,6 +1,6 @@
-"""Everything that knows the paper's experiments: presets, the study, claims, figures and the page.
+"""The paper's experiments: presets, the study, claims, figures and the page.
 
-What draws is in `sections`, `figures` and `page`: only who writes the page needs matplotlib and jinja2.
+Figures and page are in `sections`, `figures` and `page`; only they need matplotlib and jinja2.
 """
 
 from .presets import PRESETS, SIZES, preset

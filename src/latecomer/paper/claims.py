@@ -1,4 +1,4 @@
-"""The paper's experimental claims, each with what was measured and whether it held."""
+"""The paper's experimental claims, each with a measurement and a verdict."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ __all__ = [
 BASELINES = ("async-sgd", "delay-adaptive", "delay-filtered")
 PAPERS = (*BASELINES, "momentum", "mu2", "ordered-momentum", "ordered-mu2")
 COLLAPSED = 0.05
-"""A final F1 below this is a collapse, or never left the start: one answer for everything has 0.018."""
+"""A final F1 below this is a collapse, or no training at all: a constant prediction has 0.018."""
 NEAR = 0.05
 """A learning rate is good if its F1 is within this share of the method's best."""
 FEW = 5
-"""So few measurements without any spread decide nothing."""
+"""With fewer measurements and no spread at all, nothing is decided."""
 SAME_SHARE, SAME_DELAY = 0.01, 0.1
-"""What "preserved" and "uniform" allow: a percentage point of the labels, a tenth of the mean delay."""
+"""Tolerances of "preserved" and "uniform": one percentage point of the labels, a tenth of the mean delay."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One claim and what came of it.
+    """One claim with its measurement.
 
     Args:
-        study: Which experiment.
-        claim: What is claimed, in a sentence.
-        difference: By how much it was so: above zero in favour of the claim.
-        unit: What the difference is of.
-        measurements: How many paired measurements it rests on.
-        ours: True where the claim is not the paper's but this library's.
+        study: Name of the experiment.
+        claim: The claim as a sentence.
+        difference: The measured difference; above zero it supports the claim.
+        unit: Unit of the difference.
+        measurements: Number of paired measurements.
+        ours: Whether the claim is this library's, not the paper's.
     """
 
     study: str
@@ -55,9 +55,9 @@ class Verdict:
 
     @property
     def verdict(self) -> str:
-        """``held`` or ``not held`` if the interval says so, else ``undecided``.
+        """``held`` or ``not held`` if the interval excludes zero, else ``undecided``.
 
-        A handful of measurements that happen to agree say nothing of their spread.
+        A few measurements that happen to be equal say nothing about their spread.
         """
         if self.difference.half == 0 and self.measurements < FEW:
             return "undecided"
@@ -67,11 +67,11 @@ class Verdict:
 
 
 def differences(rows: pl.DataFrame, a: str, b: str, column: str) -> list[float]:
-    """Return a column of one method minus that of another, seed by seed: both ran on the same schedules."""
+    """Return a column of one method minus that of another, seed by seed; both ran on the same schedules."""
     first, second = (rows.filter(pl.col("method") == name).select("seed", column) for name in (a, b))
     both = first.join(second, on="seed", suffix="_other").sort("seed").drop_nulls()
     if both.is_empty() and first["seed"].is_in(second["seed"].to_list()).any():
-        return []  # they share seeds, but there is nothing to compare
+        return []  # they share seeds, but all values are missing
     if both.is_empty():
         raise ValueError(f"{a} and {b} share no seed")
     return (both[column].fill_nan(0.0) - both[f"{column}_other"].fill_nan(0.0)).to_list()
@@ -80,7 +80,7 @@ def differences(rows: pl.DataFrame, a: str, b: str, column: str) -> list[float]:
 def paired(rows: pl.DataFrame, a: str, b: str, column: str, comparisons: int = 1) -> Interval:
     """Return the mean difference between two methods over the seeds they share, with its 95 % interval.
 
-    Scores lie between 0 and 1, so a difference beyond 1 is cut off. Where nothing can be compared, nothing is known.
+    Scores are between 0 and 1, so the interval is cut at 1. Without any pair it is -1 to 1.
     """
     values = differences(rows, a, b, column)
     if not values:
@@ -90,47 +90,49 @@ def paired(rows: pl.DataFrame, a: str, b: str, column: str, comparisons: int = 1
 
 
 def training_claims(study: str, rows: pl.DataFrame) -> list[Verdict]:
-    """Return what the paper claims of final F1 and of stability, from final runs on shared schedules.
+    """Return the paper's claims about final F1 and stability, from final runs on shared schedules.
 
     Args:
         study: ``"mnist"`` or ``"cifar10"``.
-        rows: What `final_rows` returned.
+        rows: The result of `final_rows`.
     """
     seeds = rows["seed"].n_unique()
 
-    def more(a: str, b: str, claim: str, column: str = "f1", unit: str = "test F1", ours: bool = False) -> Verdict:
+    def higher(a: str, b: str, claim: str, column: str = "f1", unit: str = "test F1", ours: bool = False) -> Verdict:
         return Verdict(study, claim, paired(rows, a, b, column), unit, seeds, ours)
 
-    def calmer(a: str, b: str) -> Verdict:
+    def steadier(a: str, b: str) -> Verdict:
         found, pairs = paired(rows, b, a, "restless"), len(differences(rows, b, a, "restless"))
         unit = "deviation of accuracy, where neither collapsed"
         return Verdict(study, f"{a} has a steadier accuracy than {b}", found, unit, pairs)
 
     ordered = {"ordered-momentum": "momentum", "ordered-mu2": "mu2"}
-    table = [more(a, b, f"{a} reaches a higher F1 than {b}") for a, b in ordered.items()]
-    table += [more(a, b, f"{a} reaches a higher F1 than {b}") for a in ordered for b in BASELINES]
+    table = [higher(a, b, f"{a} reaches a higher F1 than {b}") for a, b in ordered.items()]
+    table += [higher(a, b, f"{a} reaches a higher F1 than {b}") for a in ordered for b in BASELINES]
     others = [name for name in PAPERS if name != "ordered-mu2"]
     rival = min(others, key=lambda name: paired(rows, "ordered-mu2", name, "f1").value)
     claim = f"ordered-mu2 is the strongest (against {rival}, the hardest of {len(others)}; interval widened for that)"
     found = paired(rows, "ordered-mu2", rival, "f1", comparisons=len(others))
     table.append(Verdict(study, claim, found, "test F1", seeds))
-    table += [calmer(a, b) for a, b in ordered.items()]
-    table += [calmer(a, b) for a in ordered for b in BASELINES]
+    table += [steadier(a, b) for a, b in ordered.items()]
+    table += [steadier(a, b) for a in ordered for b in BASELINES]
     table += [
-        more("mu2", "momentum", "mu2 performs well without ordering (against momentum)"),
-        *(calmer("mu2", b) for b in ("momentum", *BASELINES)),
+        higher("mu2", "momentum", "mu2 performs well without ordering (against momentum)"),
+        *(steadier("mu2", b) for b in ("momentum", *BASELINES)),
     ]
     for b in ("momentum", "ordered-momentum", "ordered-mu2"):
-        table.append(more("catch-up", b, f"catch-up reaches a higher F1 than {b}", ours=True))
+        table.append(higher("catch-up", b, f"catch-up reaches a higher F1 than {b}", ours=True))
     slow = "F1 of slow classes"
-    table.append(more("catch-up", "ordered-momentum", "catch-up is better on slow classes", "f1_slow", slow, ours=True))
+    table.append(
+        higher("catch-up", "ordered-momentum", "catch-up is better on slow classes", "f1_slow", slow, ours=True)
+    )
     return table
 
 
 def shares_near_best(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return, for each method and seed, the share of learning rates whose F1 is within 5 % of the best one's.
+    """Return, for each method and seed, the share of learning rates with an F1 within 5 % of its best.
 
-    What has collapsed is near nothing, also where everything has.
+    A collapsed run is never near the best, even if all have collapsed.
     """
     f1 = pl.col("f1").fill_nan(0.0)
     near = (f1 >= (1 - NEAR) * f1.max().over("method", "seed")) & (f1 >= COLLAPSED)
@@ -138,36 +140,36 @@ def shares_near_best(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def sensitivity_claims(rows: pl.DataFrame) -> list[Verdict]:
-    """Return what the paper claims of learning rates, from runs over a grid of them."""
+    """Return the paper's claims about learning rates, from runs over a grid of them."""
     shares = shares_near_best(rows)
     seeds, unit = shares["seed"].n_unique(), "share of learning rates within 5 % of the best"
     pairs = [("ordered-momentum", "momentum"), ("ordered-mu2", "mu2")]
     pairs += [(a, b) for a in ("ordered-momentum", "ordered-mu2") for b in BASELINES]
     ours = [("catch-up", "momentum"), ("catch-up", "ordered-momentum")]
 
-    def more(a: str, b: str) -> Verdict:
-        claim = f"{a} stands more learning rates than {b}" + (" (gamma 0.1)" if "mu2" in a else "")
+    def wider(a: str, b: str) -> Verdict:
+        claim = f"{a} is stable over more learning rates than {b}" + (" (gamma 0.1)" if "mu2" in a else "")
         return Verdict("lr-sensitivity", claim, paired(shares, a, b, "share"), unit, seeds, ours=(a, b) in ours)
 
-    return [more(a, b) for a, b in pairs + ours]
+    return [wider(a, b) for a, b in pairs + ours]
 
 
 def delay_claims(rows: pl.DataFrame, slow: Sequence[int]) -> list[Verdict]:
-    """Return what the paper claims of its delay model, from `class_delays`.
+    """Return the paper's claims about its delay model, from `class_delays`.
 
     Args:
-        rows: What `class_delays` returned.
+        rows: The result of `class_delays`.
         slow: The slow classes.
     """
     dependent = rows.filter("dependent").with_columns(pl.col("label").is_in(list(slow)).alias("slow"))
     parts = dependent.partition_by("seed", maintain_order=True)
     fast_delay = np.array([part.filter(~pl.col("slow"))["delay"].to_numpy().mean() for part in parts])
     slow_delay = np.array([part.filter("slow")["delay"].to_numpy().mean() for part in parts])
-    off = [
+    deviations = [
         mean(dependent.filter(pl.col("label") == label).sort("seed")["delay"].to_numpy() / fast_delay - 1.0)
         for label in dependent.filter(~pl.col("slow"))["label"].unique()
     ]
-    kept = [
+    share_errors = [
         part.filter("slow")["appearances"].to_numpy().sum() / part["appearances"].to_numpy().sum() - len(slow) / 10
         for part in parts
     ]
@@ -175,12 +177,12 @@ def delay_claims(rows: pl.DataFrame, slow: Sequence[int]) -> list[Verdict]:
         ("slow classes are later than fast ones", mean(slow_delay - fast_delay), "updates"),
         (
             "delays are uniform over the fast classes (within a tenth)",
-            _room(SAME_DELAY, max(off, key=lambda found: abs(found.value))),
+            _margin(SAME_DELAY, max(deviations, key=lambda found: abs(found.value))),
             "of the mean delay, to a tenth",
         ),
         (
             "the label distribution is preserved on MNIST (within a percentage point)",
-            _room(SAME_SHARE, mean(kept)),
+            _margin(SAME_SHARE, mean(share_errors)),
             "share, to 0.01",
         ),
     ]
@@ -191,10 +193,10 @@ def share_claim(data: str, wanted: float, shares: Sequence[float]) -> Verdict:
     """Return whether the schedules of a dataset preserve the share of slow labels."""
     claim = f"the label distribution is preserved on {data} (within a percentage point)"
     found = mean([share - wanted for share in shares])
-    return Verdict("delay-model", claim, _room(SAME_SHARE, found), "share, to 0.01", len(shares))
+    return Verdict("delay-model", claim, _margin(SAME_SHARE, found), "share, to 0.01", len(shares))
 
 
-def _room(allowed: float, found: Interval) -> Interval:
-    """How much a deviation, whatever its sign, leaves of what is allowed."""
+def _margin(allowed: float, found: Interval) -> Interval:
+    """Return the margin between a deviation of either sign and the tolerance."""
     left = allowed - abs(found.value)
     return Interval(left, left - found.half, left + found.half)

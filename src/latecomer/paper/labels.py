@@ -1,4 +1,4 @@
-"""What a schedule does to each class: how often it appears, how late, and with how much say."""
+"""What a schedule does to each class: number of images, delay and influence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["appearances", "class_delays", "class_influence", "mean_influence", "
 
 
 def appearances(problem: Images, trace: Trace) -> NDArray[np.int64]:
-    """Return how many images of each class every arrival brought: one row an arrival."""
+    """Return how many images of each class every arrival brought: one row per arrival."""
     samples = trace.columns["sample"][trace.rows].tolist()
     counts = np.zeros((len(trace), problem.classes), dtype=np.int64)
     for row, (sample, group) in enumerate(zip(samples, trace.group.tolist(), strict=True)):
@@ -32,9 +32,9 @@ def _schedule(sweep: Sweep, seed: int, **delay_options: Any) -> Trace:
 
 
 def class_delays(sweep: Sweep, problem: Images, seeds: Sequence[int]) -> pl.DataFrame:
-    """Return how often each class appears and how late it is, with and without delays that depend on the data.
+    """Return the number of images of each class and their mean delay, with and without delays that depend on the data.
 
-    One row a seed, class and kind of delay: ``dependent``, ``seed``, ``label``, ``appearances``, ``delay`` (mean).
+    One row per seed, class and kind of delay: ``dependent``, ``seed``, ``label``, ``appearances``, ``delay`` (mean).
     """
     rows = []
     for dependent in (True, False):
@@ -49,7 +49,7 @@ def class_delays(sweep: Sweep, problem: Images, seeds: Sequence[int]) -> pl.Data
 
 
 def slow_shares(sweep: Sweep, seeds: Sequence[int]) -> list[float]:
-    """Return which share of the arrivals was slow, schedule by schedule."""
+    """Return the share of slow arrivals of each schedule."""
     return [float(_schedule(sweep, seed).group.mean()) for seed in seeds]
 
 
@@ -63,11 +63,11 @@ def class_influence(
         counts = appearances(problem, trace)
         for method, options in chosen.items():
             weight = influence(trace, method, options)
-            say = (counts * weight[:, None]).sum(0) / np.maximum(counts.sum(0), 1)
-            rows += [(method, seed, label, float(value)) for label, value in enumerate(say)]
+            mean = (counts * weight[:, None]).sum(0) / np.maximum(counts.sum(0), 1)
+            rows += [(method, seed, label, float(value)) for label, value in enumerate(mean)]
     return pl.DataFrame(rows, schema=["method", "seed", "label", "influence"], orient="row")
 
 
 def mean_influence(sweep: Sweep, method: str, options: Mapping[str, Any], seed: int) -> float:
-    """Return the mean influence of an arrival: what ordering makes of the learning rate."""
+    """Return the mean influence of an arrival: the factor by which ordering changes the effective learning rate."""
     return float(influence(_schedule(sweep, seed), method, options).mean())

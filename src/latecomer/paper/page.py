@@ -1,4 +1,4 @@
-"""The reproduction on disk: the page, figures in three formats, tables for people and for LaTeX, the specs."""
+"""Writes the reproduction: the page, figures in three formats, tables as CSV and LaTeX, the specs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Shown:
 
 
 def verdict_table(verdicts: Sequence[Verdict], commands: dict[str, str]) -> pl.DataFrame:
-    """Return the verdicts as a table, one row a claim, with the command that makes it again."""
+    """Return the verdicts as a table, one row per claim, with the command that reproduces it."""
     return pl.DataFrame(
         [
             {
@@ -63,7 +63,7 @@ def tex(table: pl.DataFrame) -> str:
 
 
 def _save(figure: Figure, folder: Path, name: str) -> str:
-    """Write a figure as SVG, PDF and PNG, the same bytes every time, and return the SVG."""
+    """Write a figure as SVG, PDF and PNG, with the same bytes every time, and return the SVG."""
     text = svg(figure)
     (folder / f"{name}.svg").write_text(text, encoding="utf-8")
     figure.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None, "Producer": None, "Creator": None})
@@ -72,7 +72,7 @@ def _save(figure: Figure, folder: Path, name: str) -> str:
 
 
 def _inline(section: Section) -> str:
-    """Return a section's title as it stands within a sentence: MNIST stays MNIST."""
+    """Return a section's title for use within a sentence: MNIST stays MNIST."""
     return section.title if section.title[1].isupper() else section.title.lower()
 
 
@@ -80,10 +80,10 @@ def write_reproduction(sections: Sequence[Section], out: Path, size: str, comman
     """Write everything into a folder and return the page.
 
     Args:
-        sections: One an experiment.
+        sections: One per experiment.
         out: The folder; it must exist.
-        size: Of the study.
-        commands: How to make each experiment again.
+        size: Size of the study.
+        commands: The command that reproduces each experiment.
     """
     figures, tables, specs = (out / name for name in ("figures", "tables", "specs"))
     for folder in (figures, tables, specs):

@@ -1,4 +1,4 @@
-"""Ready-made sweeps, one for every experiment of the paper, in three sizes."""
+"""The sweeps of the paper's experiments, in three sizes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ SENSITIVITY_RATES = [0.001, 0.003, 0.01, 0.02, 0.03, 0.05, 0.1]
 """`lr-sensitivity` in size `standard`: from one end of the paper's rates to the other."""
 BETAS = [0.1, 0.05, 0.01]
 GAMMAS = [0.9, 0.95, 0.1, 0.05]
-"""The paper's, and the other way round (decision 3 of the paper map)."""
+"""The paper's values, and their complements (decision 3 of the paper map)."""
 
 
 def grids(rates: list[float], workers: int, small: bool, gammas: list[float] | None = None) -> tuple[Grid, ...]:
-    """Return all methods of the paper and catch-up with their values."""
+    """Return the grids of all methods of the paper and of catch-up."""
     betas, gammas = ([0.05], gammas or [0.1]) if small else (BETAS, GAMMAS)
     thresholds = [2.0 * workers] if small else [1.0 * workers, 1.5 * workers, 2.0 * workers]
     momentum: dict[str, list[Any]] = {"lr": rates, "beta": betas}
@@ -41,10 +41,10 @@ def grids(rates: list[float], workers: int, small: bool, gammas: list[float] | N
 
 
 def preset(name: str, size: str = "standard") -> Sweep:
-    """Return a sweep by its name and size.
+    """Return the sweep with this name and size.
 
-    ``mnist`` and ``cifar10`` choose every method's configuration on the validation split; ``lr-sensitivity`` is the
-    grid of learning rates at one beta on the test set; ``delay-model`` is one method: its figure is about delays.
+    ``mnist`` and ``cifar10`` select every method's configuration on the validation split; ``lr-sensitivity`` is a grid
+    of learning rates at one beta, on the test set; ``delay-model`` has one method, because its figure is about delays.
 
     Args:
         name: ``"mnist"``, ``"lr-sensitivity"``, ``"cifar10"`` or ``"delay-model"``.
@@ -96,6 +96,6 @@ def preset(name: str, size: str = "standard") -> Sweep:
             seeds=(0, 1, 2),
             grids=grids(rates, 7, small=True),
             problem_options=slim,
-            evaluate_every=common.steps // 2,  # what counts is how a run ends
+            evaluate_every=common.steps // 2,  # only the end of a run is used
         )
     return common

@@ -1,4 +1,4 @@
-"""From a grid to a result: choose on the validation split, run the choice on fresh seeds, judge on the test set."""
+"""A study: select on the validation split, run the selection on new seeds, evaluate on the test set."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FRESH_SEEDS = {
     "mnist": {"quick": range(100, 103), "standard": range(100, 110), "paper": range(100, 110)},
     "cifar10": {"quick": range(100, 103), "standard": range(100, 105), "paper": range(100, 110)},
 }
-"""Never looked at while choosing."""
+"""Seeds of the final runs, never used for selection."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Study:
     Args:
         name: One of the presets.
         size: ``"quick"``, ``"standard"`` or ``"paper"``.
-        grid: What is run first: to choose from, or to look at (``lr-sensitivity``).
-        fresh: Seeds of the final runs; empty where nothing is chosen.
+        grid: The first sweep: to select from, or to show (``lr-sensitivity``).
+        fresh: Seeds of the final runs; empty if nothing is selected.
 
     Examples:
         >>> made = make_study("mnist", "quick")
@@ -44,12 +44,12 @@ class Study:
 
     @property
     def command(self) -> str:
-        """How to make it again."""
+        """The command that reproduces it."""
         return f"latecomer reproduce {self.name} --size {self.size}"
 
 
 def make_study(name: str, size: str, weights: str = "") -> Study:
-    """Return an experiment of the paper by its name and size; ``weights`` replaces where CIFAR-10's network starts.
+    """Return an experiment of the paper by name and size; ``weights`` replaces the initial weights for CIFAR-10.
 
     Examples:
         >>> make_study("lr-sensitivity", "quick").fresh
@@ -66,11 +66,11 @@ def make_study(name: str, size: str, weights: str = "") -> Study:
 def choose(grid: Sweep, store: Store) -> dict[str, dict[str, Any]]:
     """Return each method's best configuration: the highest mean over seeds of the final F1 on the validation split.
 
-    A run that diverged counts with the F1 it ended at. Of equals the first in the grid is taken.
+    A run that diverged counts with the F1 it ended at. Of equal ones the first in the grid is selected.
 
     Args:
-        grid: A sweep whose runs are all in the store, and which looked at the validation split.
-        store: Where they are.
+        grid: A sweep on the validation split whose runs are all in the store.
+        store: The store.
 
     Examples:
         >>> import tempfile
@@ -85,24 +85,24 @@ def choose(grid: Sweep, store: Store) -> dict[str, dict[str, Any]]:
     """
     if grid.problem_options.get("split") != "validation":
         raise ValueError(
-            f"The sweep {grid.name!r} does not look at the validation split: nothing is chosen on test data"
+            f"The sweep {grid.name!r} is not on the validation split: nothing may be selected on test data"
         )
     best: dict[str, tuple[float, dict[str, Any]]] = {}
     scores: dict[tuple[str, str], list[float]] = {}
     options: dict[tuple[str, str], dict[str, Any]] = {}
     for run in grid.runs():
-        place = (run.method, repr(sorted(run.options.items())))
-        options[place] = dict(run.options)
-        scores.setdefault(place, []).append(store.record(run.key)["final"]["f1"] or 0.0)
-    for place, values in scores.items():
+        configuration = (run.method, repr(sorted(run.options.items())))
+        options[configuration] = dict(run.options)
+        scores.setdefault(configuration, []).append(store.record(run.key)["final"]["f1"] or 0.0)
+    for configuration, values in scores.items():
         score = sum(values) / len(values)
-        if place[0] not in best or score > best[place[0]][0]:
-            best[place[0]] = score, options[place]
+        if configuration[0] not in best or score > best[configuration[0]][0]:
+            best[configuration[0]] = score, options[configuration]
     return {method: chosen for method, (_, chosen) in best.items()}
 
 
 def chosen_sweep(made: Study, chosen: dict[str, dict[str, Any]]) -> Sweep:
-    """Return the final runs: every method's choice on fresh seeds, evaluated on the test set.
+    """Return the final runs: every method's best configuration on new seeds, evaluated on the test set.
 
     Examples:
         >>> final = chosen_sweep(make_study("mnist", "quick"), {"momentum": {"lr": 0.01, "beta": 0.05}})
@@ -119,17 +119,17 @@ def chosen_sweep(made: Study, chosen: dict[str, dict[str, Any]]) -> Sweep:
 
 
 def curves(sweep: Sweep, store: Store) -> pl.DataFrame:
-    """Return the evaluations of all runs of a sweep, one row each; a run that ended early goes on as it ended.
+    """Return the evaluations of all runs of a sweep, one row each; a run that ended early keeps its last values.
 
     Columns: ``method``, ``seed``, its options, ``update`` and the metrics.
     """
     parts, every = [], sweep.evaluate_every
-    places = [*range(0, sweep.steps, every), sweep.steps]
+    updates = [*range(0, sweep.steps, every), sweep.steps]
     for run in sweep.runs():
         history = store.history(run.key).drop("time")
         reached = history["update"][-1]
-        if reached < sweep.steps:  # it ended somewhere in between: that is what the next places show
-            rest = [place for place in places if place >= reached]
+        if reached < sweep.steps:  # it diverged: repeat its last row
+            rest = [point for point in updates if point >= reached]
             update = pl.Series("update", rest, dtype=history.schema["update"])
             tail = pl.concat([history.tail(1)] * len(rest)).with_columns(update)
             history = pl.concat([history.head(-1), tail])
@@ -139,10 +139,10 @@ def curves(sweep: Sweep, store: Store) -> pl.DataFrame:
 
 
 def final_rows(sweep: Sweep, store: Store) -> pl.DataFrame:
-    """Return one row a run: what it ended with, how restless its accuracy was, whether it collapsed.
+    """Return one row per run: its final metrics, the deviation of its accuracy, whether it collapsed.
 
-    ``restless`` is the standard deviation of the accuracy over the evaluations of the second half; a run that has
-    collapsed is at rest in another sense, and has none.
+    ``restless`` is the standard deviation of the accuracy over the evaluations of the second half; null for a run that
+    has collapsed.
     """
     rows = curves(sweep, store)
     late = rows.filter(pl.col("update") >= sweep.steps / 2)
@@ -151,5 +151,5 @@ def final_rows(sweep: Sweep, store: Store) -> pl.DataFrame:
     last = rows.filter(pl.col("update") == pl.col("update").max().over(keys))
     joined = last.join(restless, on=keys, how="left", nulls_equal=True)
     collapsed = pl.col("f1").fill_nan(0.0) < COLLAPSED
-    calm = pl.when(~collapsed).then(pl.col("restless"))
-    return joined.with_columns(collapsed.alias("collapsed"), calm.alias("restless")).sort(keys)
+    steadiness = pl.when(~collapsed).then(pl.col("restless"))
+    return joined.with_columns(collapsed.alias("collapsed"), steadiness.alias("restless")).sort(keys)

@@ -1,4 +1,4 @@
-"""Model, data, loss, metrics, and which samples are slow."""
+"""Problems: model, data, loss, metrics, and which samples are slow."""
 
 from .base import Problem
 from .cifar10 import Cifar10

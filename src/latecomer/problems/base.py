@@ -1,4 +1,4 @@
-"""What a problem is: a model, samples by seed and group, a loss, and metrics."""
+"""The problem interface: a model, samples by seed and group, a loss, and metrics."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["Problem", "scores"]
 class Problem(ABC):
     """Something to train on.
 
-    A user's own problem is one small class. The sample is fixed by a seed (the ticket's) and a group (how slow it is):
-    the same seed and group always give the same batch.
+    To define your own, write a subclass. A ticket's seed and a group (how slow the sample is) fix the sample: the same
+    seed and group always give the same batch.
 
     Attributes:
-        name: For people and tables.
-        groups: How many groups there are; group 0 is the fast one.
-        shares: Share of each group in the data, where it is known.
+        name: Name for people and tables.
+        groups: Number of groups; group 0 is the fast one.
+        shares: Share of each group in the data, if known.
 
     Examples:
         >>> import torch, latecomer as lc
@@ -52,7 +52,7 @@ class Problem(ABC):
         return f"{type(self).__qualname__}({', '.join(f'{k}={v}' for k, v in self._described().items())})"
 
     def _described(self) -> dict[str, str]:
-        """Return what tells it from others of its type, in words."""
+        """Return what distinguishes it from others of its type."""
         simple = (bool, int, float, str, tuple)
         options = {k: v for k, v in vars(self).items() if not k.startswith("_") and isinstance(v, simple)}
         return {k: repr(v) for k, v in sorted(options.items())}
@@ -66,21 +66,21 @@ class Problem(ABC):
         """Return the batch that belongs to this seed and group."""
 
     def batch_of(self, number: int, sample: int, group: int) -> Any:
-        """Return the batch of the ticket of this number; `batch` of its seed and group by default.
+        """Return the batch of a ticket; by default `batch` of its seed and group.
 
-        For data that is drawn without replacement: the number says where in which epoch the ticket stands.
+        For data drawn without replacement: the ticket's number gives the position in its epoch.
         """
         return self.batch(sample, group)
 
     def group_of(self, number: int, sample: int) -> int:
-        """Return the group of a ticket where no schedule says so: drawn by the shares, as the delay models draw it."""
+        """Return the group of a ticket if no schedule has one: drawn by the shares, as the delay models do."""
         if self.groups == 1:
             return 0
         u = uniforms(np.array([sample], dtype=np.uint64))
         return int(groups_from(u, self.shares or (1.0 / self.groups,) * self.groups)[0])
 
-    def clip(self, gradient: Tensor) -> None:  # noqa: B027 - most problems have no use for it
-        """Change a gradient in place before it is sent; nothing by default."""
+    def clip(self, gradient: Tensor) -> None:  # noqa: B027 - optional
+        """Change a gradient in place before it is sent; does nothing by default."""
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
@@ -88,36 +88,31 @@ class Problem(ABC):
 
     @abstractmethod
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Return metrics on held-out data; called without gradients."""
+        """Return metrics on held-out data; it is called without gradients."""
 
-    def words(self, number: int, sample: int) -> str:
-        """Say for people which samples a ticket has; by default only the seed of its batch."""
+    def describe_samples(self, number: int, sample: int) -> str:
+        """Describe the samples of a ticket for messages; by default by the seed of its batch."""
         return f"sample {sample}"
 
     def gradient(self, x: Tensor, batch: Any, out: Tensor) -> bool:
-        """Write the gradient at the flat parameters ``x`` into ``out`` and return True, where there is a formula.
+        """Write the gradient at the flat parameters ``x`` into ``out`` and return True, if there is a formula.
 
-        The default returns False: then `loss` and backward do it.
+        The default returns False; then `loss` and backward are used.
         """
         return False
 
     def expected_gradient(self, x: Tensor, out: Tensor) -> bool:
-        """Write the gradient of the whole objective at ``x`` into ``out`` and return True, where it can be had exactly.
+        """Write the gradient of the whole objective at ``x`` into ``out`` and return True, if it can be computed.
 
-        The default returns False: then `latecomer.theory` averages over samples.
+        The default returns False; then `latecomer.theory` averages over samples.
         """
         return False
 
 
 def scores(labels: NDArray[np.int64], guesses: NDArray[np.int64], classes: int, slow: set[int]) -> dict[str, float]:
-    """Return accuracy, mean F1 and the F1 of slow and of fast classes, with the F1 of every class.
+    """Return accuracy, mean F1 and the F1 of slow classes, of fast classes and of every class.
 
     A class that neither occurs nor is guessed has F1 0, as in scikit-learn with ``zero_division=0``.
-
-    Examples:
-        >>> result = scores(np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1]), classes=2, slow={1})
-        >>> result["accuracy"], round(result["f1"], 4), result["f1_slow"]
-        (0.75, 0.7333, 0.8)
     """
     confusion = np.bincount(labels * classes + guesses, minlength=classes * classes).reshape(classes, classes)
     right = np.diag(confusion).astype(np.float64)

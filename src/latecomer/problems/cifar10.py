@@ -18,23 +18,23 @@ __all__ = ["Cifar10"]
 
 
 class Cifar10(Images):
-    """Classify CIFAR-10's images with a ResNet-18 that knows ImageNet, as the paper does; half of the classes are slow.
+    """CIFAR-10 with a ResNet-18 pretrained on ImageNet, as in the paper; half of the classes are slow.
 
-    Images stay at 32x32 and are normalised by the mean and deviation of CIFAR-10's channels; they are not augmented.
-    `latecomer data get cifar10` fetches the data. The weights are never fetched: see ``weights``.
+    Images stay at 32x32, are normalised by mean and standard deviation per channel, and are not augmented.
+    `latecomer data get cifar10` downloads the data. Weights are never downloaded: see ``weights``.
 
     Args:
-        width: Multiplies the channels: 0.25 gives a slimmer network of 16 to 128; it starts from scratch.
-        weights: Where the network starts: ``"imagenet"``, the file ``resnet18-f37072fd.pth`` in the cache of torch's
-            hub; the path of a state dict; or ``"none"``, from scratch. The last layer always starts from scratch,
-            unless a file has one for ten classes.
+        width: Factor of the channels: 0.25 gives a network of 16 to 128, trained from scratch.
+        weights: Initial weights: ``"imagenet"``, the file ``resnet18-f37072fd.pth`` in the cache of torch's hub; the
+            path of a state dict; or ``"none"`` to train from scratch. The last layer is always new, unless a file has
+            one for ten classes.
         stem: ``"imagenet"``, or ``"small"``, which does not shrink the images before the first block: slower, and
-            better from scratch. ImageNet's weights do not fit it.
-        slow_classes: Which classes are slow.
-        batch_size: Images a batch.
-        split: What `evaluate` looks at: ``"test"``, or ``"validation"``, the last 5,000 training images, which are
-            never trained on.
-        data_dir: Where the data is, if not where `latecomer data get` puts it.
+            better from scratch. ImageNet weights do not match it.
+        slow_classes: The slow classes.
+        batch_size: Images per batch.
+        split: What `evaluate` uses: ``"test"``, or ``"validation"``, the last 5,000 training images, which are never
+            trained on.
+        data_dir: Folder of the data, if not the default of `latecomer data get`.
 
     Examples:
         >>> Cifar10(width=0.25)
@@ -54,15 +54,15 @@ class Cifar10(Images):
         split: str = "test",
         data_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        _check(width, weights, stem, slow_classes, batch_size, split)
+        _check_network(width, weights, stem, slow_classes, batch_size, split)
         self.width, self.stem, self.split = float(width), stem, split
         self.weights, self._source, self._start = str(weights), str(weights), dict[str, Tensor]()
         if weights != "none":
-            # Read once and kept: every model of this problem starts from the same bytes, whatever becomes of the file.
+            # Read once and kept: every model of this problem starts from the same bytes, even if the file changes.
             self._start, digest = read_weights(weights)
             if weights != "imagenet":
-                self.weights = f"sha256:{digest}"  # which weights they are, wherever they lie
-            self.model(0)  # do they fit?
+                self.weights = f"sha256:{digest}"  # identified by content, not by path
+            self.model(0)  # raises if they do not match
         train, evaluated = held_out(data.load("cifar10", None if data_dir is None else str(data_dir)), split, 5000)
         mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
         super().__init__(train, evaluated, slow_classes, batch_size, mean=mean, std=std)
@@ -74,7 +74,7 @@ class Cifar10(Images):
         )
 
     def model(self, seed: int) -> nn.Module:
-        """Return a network at its start; with weights from a file the seed draws its last layer only."""
+        """Return a new network; with weights from a file the seed only draws its last layer."""
         model: nn.Module = seeded_module(
             lambda: ResNet18(width=self.width, num_classes=self.classes, stem=self.stem), seed
         )
@@ -83,8 +83,8 @@ class Cifar10(Images):
         return model
 
 
-def _check(width: Any, weights: Any, stem: Any, slow_classes: Any, batch_size: Any, split: Any) -> None:
-    """Refuse what cannot be, before files of hundreds of megabytes are read."""
+def _check_network(width: Any, weights: Any, stem: Any, slow_classes: Any, batch_size: Any, split: Any) -> None:
+    """Check the arguments before hundreds of megabytes are read."""
     POSITIVE.check("width", width)
     if stem not in ("imagenet", "small"):
         raise ValueError(f"Invalid stem value: {stem!r} (expected 'imagenet' or 'small')")
@@ -94,7 +94,7 @@ def _check(width: Any, weights: Any, stem: Any, slow_classes: Any, batch_size: A
         raise TypeError(f"Invalid slow_classes value: {slow_classes!r} (expected some classes, such as (5, 6))")
     if whole_number("batch_size", batch_size, least=1) == 1 and stem == "imagenet":
         raise ValueError(
-            "Invalid batch_size value: 1 (expected batch_size >= 2, or stem 'small': behind stem 'imagenet' an image "
+            "Invalid batch_size value: 1 (expected batch_size >= 2, or stem 'small': after stem 'imagenet' an image "
             "shrinks to one pixel, and BatchNorm needs two)"
         )
     if weights != "none" and float(width) != 1.0:

@@ -1,4 +1,4 @@
-"""Classifying images of which some classes are slow: what digits, MNIST and CIFAR-10 share."""
+"""Image classification with slow classes: what digits, MNIST and CIFAR-10 share."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ __all__ = ["Images"]
 Labelled = tuple[NDArray[Any], NDArray[np.int64]]
 """Images and their labels."""
 
-_AT_ONCE = 250  # images evaluated at a time: with more the activations leave the cache
+_AT_ONCE = 250  # images per evaluated batch: with more the activations do not fit the cache
 
 
 class Images(Problem):
-    """Labelled images in memory; a batch is all slow or all fast, and an index look-up.
+    """Labelled images in memory; all images of a batch are slow, or all are fast.
 
-    What is trained on them is a subclass's to say.
+    Subclasses define the model.
 
     Args:
-        train: Images and labels to train on; images of bytes are normalised batch by batch.
+        train: Images and labels to train on; uint8 images are normalised per batch.
         test: Images and labels to evaluate on.
         slow_classes: The classes whose images are slow.
-        batch_size: Images a batch.
-        mean: Mean of a pixel from 0 to 1, by channel, for images of bytes.
-        std: Its deviation.
+        batch_size: Images per batch.
+        mean: Mean of a pixel from 0 to 1 per channel, for uint8 images.
+        std: Its standard deviation.
 
     Examples:
         >>> import latecomer as lc
@@ -67,7 +67,7 @@ class Images(Problem):
         self._pools = (np.flatnonzero(~is_slow), np.flatnonzero(is_slow))
 
     def picked(self, sample: int, group: int) -> Tensor:
-        """Return which training images a batch consists of."""
+        """Return the indices of a batch's training images."""
         pool = self._pools[group]
         return torch.from_numpy(pool[picks(sample, self.batch_size, len(pool))])
 
@@ -76,7 +76,7 @@ class Images(Problem):
         return self._labels[self.picked(sample, group)]
 
     def normalised(self, images: Tensor) -> Tensor:
-        """Return images as a network sees them."""
+        """Return images as the network's input."""
         if images.dtype != torch.uint8:
             return images
         return images.to(torch.float32).div_(255.0).sub_(self._mean).div_(self._std)
@@ -92,27 +92,19 @@ class Images(Problem):
         return nn.functional.cross_entropy(model(images), labels)
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Return loss, accuracy and F1 on the images to evaluate on: mean, slow, fast and per class."""
+        """Return loss, accuracy and F1 on the evaluation images: mean, slow, fast and per class."""
         parts = (self.normalised(part) for part in torch.split(self._test_images, _AT_ONCE))
         logits = torch.cat([model(part.contiguous(memory_format=torch.channels_last)) for part in parts])
         loss = nn.functional.cross_entropy(logits, torch.from_numpy(self._test_labels))
         return {"loss": float(loss), **self.test_scores(logits.argmax(1).numpy())}
 
     def test_scores(self, guesses: NDArray[np.int64]) -> dict[str, float]:
-        """Return accuracy and F1 of guesses for the images to evaluate on."""
+        """Return accuracy and F1 of guesses for the evaluation images."""
         return scores(self._test_labels, guesses, self.classes, set(self.slow_classes))
 
 
 def held_out(arrays: dict[str, NDArray[Any]], split: str, validation: int) -> tuple[Labelled, Labelled]:
-    """Split a dataset: the last ``validation`` training images are never trained on; choices are made on them.
-
-    Examples:
-        >>> arrays = {"train_images": np.zeros((5, 2)), "train_labels": np.arange(5),
-        ...           "test_images": np.zeros((2, 2)), "test_labels": np.arange(2)}
-        >>> train, evaluated = held_out(arrays, "validation", 2)
-        >>> train[1].tolist(), evaluated[1].tolist()
-        ([0, 1, 2], [3, 4])
-    """
+    """Split a dataset; the last ``validation`` training images are never trained on, so they can select models."""
     if split not in ("test", "validation"):
         raise ValueError(f"Invalid split value: {split!r} (expected 'test' or 'validation')")
     images, labels = arrays["train_images"], arrays["train_labels"]

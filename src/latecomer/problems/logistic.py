@@ -1,4 +1,4 @@
-"""Softmax regression on digits or MNIST: convex and smooth, with constants and a minimum that can be computed."""
+"""Softmax regression on digits or MNIST: convex and smooth, with computable constants and minimum."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__ = ["Logistic"]
 class Logistic(Images):
     """Cross-entropy of a linear model on images of digits, over the ball of a given radius around zero.
 
-    The objective is the mean over the training images with the classes' own shares: a batch is slow with probability
-    0.1, and the fast and the slow images are equally likely within their groups.
+    The objective is the mean over the training images, with a weight of 0.1 for the slow class; within the fast and the
+    slow group all images have the same weight.
 
     Args:
         slow_class: The class whose images are slow.
-        batch_size: Images a batch.
+        batch_size: Images per batch.
         radius: Radius of the ball that methods with a projection stay in.
-        data: ``"digits"``, which come with the package, or ``"mnist"``, which `latecomer data get mnist` fetches.
-        images: How many of MNIST's training images to learn from: the minimum is computed over all of them.
-        data_dir: Where MNIST is, if not where `latecomer data get` puts it.
+        data: ``"digits"``, part of the package, or ``"mnist"``, which `latecomer data get mnist` downloads.
+        images: Number of MNIST training images to use; the minimum is computed over all of them.
+        data_dir: Folder of MNIST, if not the default of `latecomer data get`.
 
     Examples:
         >>> problem = Logistic(radius=4.0)
@@ -72,17 +72,17 @@ class Logistic(Images):
 
     @property
     def diameter(self) -> float:
-        """D."""
+        """Diameter D of the ball."""
         return 2.0 * self.radius
 
     @cached_property
     def L(self) -> float:  # noqa: N802
-        """Smoothness: the Hessian of softmax is at most a half, times the features' second moment."""
+        """Smoothness: the Hessian of softmax is at most a half, times the second moment of the features."""
         moment = (self._features * self._weights[:, None]).T @ self._features
         return 0.5 * float(torch.linalg.eigvalsh(moment)[-1])
 
     def model(self, seed: int) -> nn.Module:
-        """Return the linear model at zero; the seed changes nothing."""
+        """Return the linear model at zero; the seed has no effect."""
         return seeded_module(lambda: _Linear(self._features.shape[1]), seed)
 
     def batch(self, sample: int, group: int) -> tuple[Tensor, Tensor]:
@@ -109,9 +109,9 @@ class Logistic(Images):
 
     @cached_property
     def minimiser(self) -> Tensor:
-        """Where the objective is smallest in the ball, by accelerated projected gradient steps.
+        """The minimiser of the objective in the ball, by accelerated projected gradient descent.
 
-        They end when the linear bound says that no point of the ball is lower by more than 1e-7.
+        It stops when no point of the ball can be lower by more than 1e-7, by the linear lower bound.
         """
         x = torch.zeros(10 * self._features.shape[1], dtype=torch.float64)
         y, momentum, g = x.clone(), 1.0, torch.empty_like(x)
@@ -129,7 +129,7 @@ class Logistic(Images):
         return x
 
     def _gap(self, x: Tensor) -> float:
-        """By how much the objective could be lower elsewhere in the ball, at most: it is convex."""
+        """Return an upper bound on the excess of the objective over its minimum in the ball; it is convex."""
         g = torch.empty_like(x)
         self.expected_gradient(x, g)
         return float(torch.dot(g, x) + self.radius * g.norm())
@@ -141,7 +141,7 @@ class Logistic(Images):
 
     @cached_property
     def gradient_at_minimum(self) -> float:
-        """Norm of the gradient at the minimiser: the G of Theorem 2; not zero if the ball is tight."""
+        """Norm of the gradient at the minimiser: the G of Theorem 2; not zero if the minimiser is on the boundary."""
         g = torch.empty_like(self.minimiser)
         self.expected_gradient(self.minimiser, g)
         return float(g.norm())
@@ -170,7 +170,7 @@ class _Linear(nn.Module):
 
 
 def _features(images: Tensor) -> Tensor:
-    """Pixels, and a one for the bias."""
+    """Return pixels, and a one for the bias."""
     flat = images.flatten(1).double()
     return torch.cat([flat, torch.ones(len(flat), 1, dtype=torch.float64)], dim=1)
 

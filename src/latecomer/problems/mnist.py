@@ -15,19 +15,19 @@ __all__ = ["Mnist"]
 
 
 class Mnist(Images):
-    """Classify MNIST's digits as the paper does; nines are slow.
+    """MNIST as in the paper; nines are slow.
 
-    Convolutions of 20 and 50 channels with 5x5 kernels, a hidden layer of 50, the logits cubed, no weight decay, pixels
-    normalised by 0.1307 and 0.3081. `latecomer data get mnist` fetches the data.
+    Convolutions of 20 and 50 channels with 5x5 kernels, a hidden layer of 50, cubed logits, no weight decay, pixels
+    normalised by 0.1307 and 0.3081. `latecomer data get mnist` downloads the data.
 
     Args:
-        width: Multiplies the channels: 0.4 gives a slimmer network of 8 and 20.
+        width: Factor of the channels: 0.4 gives a network of 8 and 20.
         cubic: Cube the logits.
-        slow_class: Which digit is slow.
-        batch_size: Images a batch.
-        split: What `evaluate` looks at: ``"test"``, or ``"validation"``, the last 5,000 training images, which are
-            never trained on.
-        data_dir: Where the data is, if not where `latecomer data get` puts it.
+        slow_class: The slow digit.
+        batch_size: Images per batch.
+        split: What `evaluate` uses: ``"test"``, or ``"validation"``, the last 5,000 training images, which are never
+            trained on.
+        data_dir: Folder of the data, if not the default of `latecomer data get`.
 
     Examples:
         >>> Mnist.__name__
@@ -60,6 +60,6 @@ class Mnist(Images):
         )
 
     def model(self, seed: int) -> nn.Module:
-        """Return a fresh network."""
+        """Return a new network."""
         channels = (max(1, round(20 * self.width)), max(1, round(50 * self.width)))
         return seeded_module(lambda: cnn(channels=channels, cubic=self.cubic), seed)

@@ -14,12 +14,7 @@ T = TypeVar("T")
 
 
 class Cubic(nn.Module):
-    """Cube what comes in: it makes gradients unbounded, and so the objective not Lipschitz.
-
-    Examples:
-        >>> Cubic()(torch.tensor([2.0]))
-        tensor([8.])
-    """
+    """Cubes its input: gradients are unbounded, so the objective is not Lipschitz."""
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return the cube."""
@@ -35,12 +30,7 @@ def cnn(
     classes: int = 10,
     cubic: bool = True,
 ) -> nn.Sequential:
-    """Return the paper's network: two convolutions with ReLU and 2x2 max-pooling, two linear layers, a cubic.
-
-    Examples:
-        >>> sum(p.numel() for p in cnn().parameters())
-        66130
-    """
+    """Return the paper's network: two convolutions with ReLU and 2x2 max-pooling, two linear layers, a cubic."""
     side = ((image + 2 * padding - kernel + 1) // 2 + 2 * padding - kernel + 1) // 2
     layers: list[nn.Module] = [
         nn.Conv2d(1, channels[0], kernel, padding=padding),
@@ -54,25 +44,20 @@ def cnn(
         nn.ReLU(),
         nn.Linear(hidden, classes),
     ]
-    # Channels last: 1.2 to 1.5 times the gradients a second of the usual layout on one core.
+    # Channels last: 1.2 to 1.5 times the gradients per second of the default layout on one core.
     network = nn.Sequential(*layers, *([Cubic()] if cubic else []))
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return network
 
 
 def mlp(inputs: int = 64, hidden: int = 32, classes: int = 10, cubic: bool = True) -> nn.Sequential:
-    """Return a network with one hidden layer.
-
-    Examples:
-        >>> sum(p.numel() for p in mlp().parameters())
-        2410
-    """
+    """Return a network with one hidden layer."""
     layers: list[nn.Module] = [nn.Flatten(), nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, classes)]
     return nn.Sequential(*layers, *([Cubic()] if cubic else []))
 
 
 def seeded_module(build: Callable[[], T], seed: int) -> T:
-    """Build a network with the initialisation of this seed, leaving torch's own random stream as it was."""
+    """Build a network with this seed; torch's global random state does not change."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return build()

@@ -22,17 +22,17 @@ class _Point(nn.Module):
 
 
 class Quadratic(Problem):
-    """``f(x; z) = sum_j c_j (x_j - centre_z)² / 2 + noise·x``: each group of samples pulls towards its own centre.
+    """``f(x; z) = sum_j c_j (x_j - centre_z)² / 2 + noise·x``: each group of samples has its own centre.
 
-    With shares q of the groups the optimum is at the mean of the centres, L is the largest curvature and the gap of the
+    With shares q of the groups the optimum is the mean of the centres, L is the largest curvature, and the gap of the
     start is known, so bounds can be compared with measurements.
 
     Args:
         dimensions: Number of coordinates.
         curvature: Smallest and largest curvature; those between are spaced evenly.
         centres: Centre of each group, fastest first.
-        shares: Share of each group, for the optimum that `evaluate` measures against.
-        start: Where every coordinate starts.
+        shares: Share of each group, for the optimum in `evaluate`.
+        start: Initial value of every coordinate.
         noise: Standard deviation of Gaussian noise on every coordinate of a gradient.
 
     Examples:
@@ -93,7 +93,7 @@ class Quadratic(Problem):
         return self.excess(torch.full_like(self.curvature, self.start))
 
     def model(self, seed: int) -> nn.Module:
-        """Return the starting point; the seed changes nothing."""
+        """Return the starting point; the seed has no effect."""
         return _Point(torch.full_like(self.curvature, self.start))
 
     def batch(self, sample: int, group: int) -> tuple[float, Tensor | None]:

@@ -1,4 +1,4 @@
-"""ResNet-18 under the names torchvision gives its parts, so that published weights fit, and the loading of them."""
+"""ResNet-18 with torchvision's parameter names, so that published weights load."""
 
 from __future__ import annotations
 
@@ -16,24 +16,18 @@ from .._util.checks import POSITIVE, whole_number
 
 __all__ = ["BasicBlock", "ResNet18", "load_weights"]
 
-_FILE = "resnet18-f37072fd.pth"  # the name ends in the first digits of its SHA-256, as torch's hub has it
-_COUNTER = "num_batches_tracked"  # BatchNorm counts with it and computes nothing; older files do not have it
+_FILE = "resnet18-f37072fd.pth"  # ends in the first digits of its SHA-256, as in torch's hub
+_COUNTER = "num_batches_tracked"  # a counter of BatchNorm that older files do not have
 _HEAD = ("fc.weight", "fc.bias")
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions with BatchNorm, and a way around them.
-
-    The way around is a 1x1 convolution with BatchNorm where the block changes the shape, and nothing elsewhere.
+    """Two 3x3 convolutions with BatchNorm and a shortcut, which is a 1x1 convolution if the shape changes.
 
     Args:
-        inputs: Channels that come in.
-        outputs: Channels that go out.
+        inputs: Number of input channels.
+        outputs: Number of output channels.
         stride: Stride of the first convolution.
-
-    Examples:
-        >>> tuple(BasicBlock(4, 8, stride=2)(torch.zeros(2, 4, 6, 6)).shape)
-        (2, 8, 3, 3)
     """
 
     def __init__(self, inputs: int, outputs: int, stride: int = 1) -> None:
@@ -44,26 +38,26 @@ class BasicBlock(nn.Module):
         self.bn2 = nn.BatchNorm2d(outputs)
         self.downsample: nn.Sequential | None = None
         if stride != 1 or inputs != outputs:
-            shortcut = nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False)
-            self.downsample = nn.Sequential(shortcut, nn.BatchNorm2d(outputs))
+            convolution = nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False)
+            self.downsample = nn.Sequential(convolution, nn.BatchNorm2d(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what the convolutions add to what goes around them."""
-        around = x if self.downsample is None else self.downsample(x)
+        """Return the sum of the convolutions and the shortcut."""
+        shortcut = x if self.downsample is None else self.downsample(x)
         inner = nn.functional.relu(self.bn1(self.conv1(x)), inplace=True)
-        return nn.functional.relu(self.bn2(self.conv2(inner)).add_(around), inplace=True)
+        return nn.functional.relu(self.bn2(self.conv2(inner)).add_(shortcut), inplace=True)
 
 
 class ResNet18(nn.Module):
-    """The residual network of 18 layers: a stem, four layers of two blocks, the mean over all places, a linear layer.
+    """The residual network of 18 layers: a stem, four layers of two blocks, global average pooling, a linear layer.
 
-    Convolutions start from He's normal distribution by fan-out, BatchNorm at one and zero.
+    Convolutions are initialised by He's normal distribution with fan-out, BatchNorm with one and zero.
 
     Args:
-        width: Multiplies the channels, which are 64, 128, 256 and 512.
-        num_classes: How many logits there are.
+        width: Factor of the channels, which are 64, 128, 256 and 512.
+        num_classes: Number of logits.
         stem: ``"imagenet"`` halves an image twice before the first block, with a 7x7 convolution and max-pooling;
-            ``"small"``, a 3x3 convolution, leaves its size alone.
+            ``"small"``, a 3x3 convolution, keeps its size.
 
     Examples:
         >>> tuple(ResNet18(width=0.125)(torch.zeros(2, 3, 32, 32)).shape)
@@ -106,15 +100,15 @@ def _layer(inputs: int, outputs: int, stride: int) -> nn.Sequential:
 
 
 def load_weights(model: nn.Module, source: str | os.PathLike[str]) -> tuple[str, ...]:
-    """Copy weights from a file into a network, all of them or, where one does not fit, none.
+    """Copy weights from a file into a network: all of them or, if one does not match, none.
 
-    A last layer for another number of classes is left out, and BatchNorm's counters, which older files do not have,
-    stay as they are.
+    A last layer for another number of classes is ignored, and BatchNorm's counters, which older files do not have, stay
+    as they are.
 
     Args:
         model: The network.
-        source: A file with a state dict, or ``"imagenet"``, the one that torch's hub has in its cache under
-            ``checkpoints/resnet18-f37072fd.pth``; its SHA-256 is checked. Nothing is ever downloaded.
+        source: A file with a state dict, or ``"imagenet"`` for ``checkpoints/resnet18-f37072fd.pth`` in the cache of
+            torch's hub; its SHA-256 is checked. Nothing is downloaded.
 
     Returns:
         The names that the file did not set.
@@ -132,13 +126,7 @@ def load_weights(model: nn.Module, source: str | os.PathLike[str]) -> tuple[str,
 
 
 def read_weights(source: str | os.PathLike[str]) -> tuple[dict[str, Tensor], str]:
-    """Return the tensors of a state dict by name, and the SHA-256 of the file they are from.
-
-    Examples:
-        >>> read_weights("nowhere.pth")  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        ValueError: Cannot read the weights nowhere.pth (No such file or directory): give the path of a state dict, ...
-    """
+    """Return the tensors of a state dict by name, and the SHA-256 of its file."""
     if not isinstance(source, (str, os.PathLike)) or source == "":
         raise TypeError(f"Invalid weights value: {source!r} (expected 'imagenet', 'none' or the path of a state dict)")
     published = source == "imagenet"
@@ -148,76 +136,69 @@ def read_weights(source: str | os.PathLike[str]) -> tuple[dict[str, Tensor], str
     except OSError as error:
         if published:
             raise ValueError(
-                f"There are no ImageNet weights at {path} ({error.strerror}): place {_FILE} there, give the path of "
+                f"There are no ImageNet weights at {path} ({error.strerror}): place {_FILE} there, pass the path of "
                 "the file as weights, or start from scratch with weights 'none'"
             ) from error
         raise ValueError(
-            f"Cannot read the weights {path} ({error.strerror}): give the path of a state dict, "
+            f"Cannot read the weights {path} ({error.strerror}): pass the path of a state dict, "
             "or start from scratch with weights 'none'"
         ) from error
     digest, wanted = hashlib.sha256(content).hexdigest(), _FILE.partition("-")[2].partition(".")[0]
     if published and not digest.startswith(wanted):
         raise ValueError(
-            f"{path} is cut short or another file, its SHA-256 starts with {digest[:8]}, not {wanted}: "
-            "fetch it again, or start from scratch with weights 'none'"
+            f"{path} is truncated or another file, its SHA-256 starts with {digest[:8]}, not {wanted}: "
+            "download it again, or start from scratch with weights 'none'"
         )
     try:
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever its readers do
         raise ValueError(
-            f"{path} is cut short or not a file of weights: fetch it again, or give the path of another one"
+            f"{path} is truncated or not a file of weights: download it again, or pass another one"
         ) from error
     return _named_tensors(state, path), digest
 
 
 def _named_tensors(state: Any, path: Path) -> dict[str, Tensor]:
     if not isinstance(state, Mapping):
-        raise ValueError(f"{path} holds no state dict but {type(state).__name__}: save model.state_dict() to it")
+        raise ValueError(f"{path} is a {type(state).__name__}, not a state dict: save model.state_dict() to it")
     for name, value in state.items():
         if not isinstance(name, str) or not isinstance(value, Tensor):
             raise ValueError(
-                f"{path} holds no state dict, {name!r} is {type(value).__name__}: save model.state_dict() to it"
+                f"{path} is not a state dict, {name!r} is {type(value).__name__}: save model.state_dict() to it"
             )
     return {name: value.detach() for name, value in state.items()}
 
 
 def fit_weights(model: nn.Module, state: Mapping[str, Tensor], source: str) -> tuple[str, ...]:
-    """Copy tensors into a network by their names, if all fit, and return the names that were not set.
-
-    Examples:
-        >>> state = ResNet18(width=0.125, stem="small").state_dict()
-        >>> fit_weights(ResNet18(width=0.125), state, "mine.pth")  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        ValueError: mine.pth does not fit: conv1.weight is (8, 3, 3, 3) there and (8, 3, 7, 7) here; ...
-    """
+    """Copy tensors into a network by name if all match, and return the names that were not set."""
     own = model.state_dict()
-    left = set(_HEAD) if _other_classes(own, state) else set()
-    remedy = "give the state dict of a ResNet-18 of this width and stem, or start from scratch with weights 'none'"
+    unset = set(_HEAD) if _other_classes(own, state) else set()
+    remedy = "pass the state dict of a ResNet-18 of this width and stem, or start from scratch with weights 'none'"
     for name, value in state.items():
         if name not in own:
-            raise ValueError(f"{source} does not fit: {name} is not a part of this network; {remedy}")
-        if name in left:
+            raise ValueError(f"{source} does not match: {name} is not a part of this network; {remedy}")
+        if name in unset:
             continue
         if value.shape != own[name].shape:
             there, here = tuple(value.shape), tuple(own[name].shape)
-            raise ValueError(f"{source} does not fit: {name} is {there} there and {here} here; {remedy}")
+            raise ValueError(f"{source} does not match: {name} is {there} there and {here} here; {remedy}")
         if value.is_floating_point() != own[name].is_floating_point():
-            raise ValueError(f"{source} does not fit: {name} is of {value.dtype}, not {own[name].dtype}; {remedy}")
+            raise ValueError(f"{source} does not match: {name} is of {value.dtype}, not {own[name].dtype}; {remedy}")
         if not bool(torch.isfinite(value).all()):
-            raise ValueError(f"{source} cannot be used: {name} has a NaN or an infinity in it; give another file")
-    left.update(name for name in own if name not in state)
-    missing = [name for name in own if name in left and name not in state and not name.endswith(_COUNTER)]
+            raise ValueError(f"{source} cannot be used: {name} has a NaN or an infinity; pass another file")
+    unset.update(name for name in own if name not in state)
+    missing = [name for name in own if name in unset and name not in state and not name.endswith(_COUNTER)]
     if missing:
-        raise ValueError(f"{source} does not fit: {missing[0]} is not in it; {remedy}")
+        raise ValueError(f"{source} does not match: {missing[0]} is missing; {remedy}")
     with torch.no_grad():
         for name, value in own.items():
-            if name not in left:
+            if name not in unset:
                 value.copy_(state[name])
-    return tuple(name for name in own if name in left)
+    return tuple(name for name in own if name in unset)
 
 
 def _other_classes(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> bool:
-    """Whether the last layer there is whole, and only for another number of classes than here."""
+    """Whether the last layer of the file is complete and only for another number of classes."""
     if not all(name in own and name in state for name in _HEAD):
         return False
     weight, bias = (state[name].shape for name in _HEAD)

@@ -1,4 +1,4 @@
-"""The next byte of Python's own source, in windows of several lengths: what a gradient costs is the sample's."""
+"""Predict the next byte of Python source in windows of several lengths: long samples are really slower."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from .networks import seeded_module
 __all__ = ["Text", "Transformer"]
 
 _BYTES = 256
-_AT_ONCE = 4096  # bytes evaluated at a time: more is slower, the activations leave the cache
-_EVERY = 10  # one file in so many is held out
-# Tests, and folders of tables and generated pages: their files are so alike that the held-out ones would be known.
+_AT_ONCE = 4096  # bytes per evaluated batch: with more the activations do not fit the cache
+_EVERY = 10  # every tenth file is held out
+# Tests, tables and generated pages: their files are so similar that the held-out ones would be known.
 _SKIPPED = {"encodings", "idlelib", "pydoc_data", "site-packages", "test", "tests"}
 
 
 class _Block(nn.Module):
-    """Attention to what came before, then two linear layers; each is added to what it was given, normalised first."""
+    """A transformer block: causal attention, then two linear layers, each with pre-norm and a residual connection."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class _Block(nn.Module):
         self.hidden = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what the next block sees."""
+        """Return the output of the block."""
         windows, length, width = x.shape
         parts = self.query_key_value(self.norm_attention(x)).view(windows, length, 3, self.heads, width // self.heads)
         query, key, value = parts.permute(2, 0, 3, 1, 4)
@@ -57,20 +57,13 @@ class _Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A small causal transformer on bytes: pre-norm, learned positions, and a head that shares the embedding's weights.
+    """A small causal transformer on bytes: pre-norm, learned positions, and output weights tied to the embedding.
 
     Args:
-        width: Numbers a position.
+        width: Size of the embedding.
         layers: Number of blocks.
-        heads: Heads of attention; they share the width evenly.
-        longest: How many positions there are.
-
-    Examples:
-        >>> network = Transformer(width=64, layers=2, heads=4, longest=512)
-        >>> sum(p.numel() for p in network.parameters())
-        149248
-        >>> network(torch.zeros(3, 10, dtype=torch.int64)).shape
-        torch.Size([3, 10, 256])
+        heads: Number of attention heads; they divide the width.
+        longest: Largest number of positions.
     """
 
     def __init__(self, width: int = 64, layers: int = 2, heads: int = 4, longest: int = 512) -> None:
@@ -78,37 +71,37 @@ class Transformer(nn.Module):
         self.embedding = nn.Embedding(_BYTES, width)
         self.positions = nn.Parameter(torch.empty(longest, width))
         for table in (self.embedding.weight, self.positions):
-            nn.init.normal_(table, std=0.05)  # the head's weights too: the first guesses are all but even
+            nn.init.normal_(table, std=0.05)  # tied to the output: the first predictions are nearly uniform
         self.blocks = nn.Sequential(*(_Block(width, heads) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
 
     def forward(self, text: Tensor) -> Tensor:
-        """Return the logits of the byte after each byte of ``text``, which has a window a row."""
+        """Return the logits of the byte after each byte of ``text``, one window per row."""
         x = self.embedding(text) + self.positions[: text.shape[1]]
         return functional.linear(self.norm(self.blocks(x)), self.embedding.weight)
 
 
 class Text(Problem):
-    """Predict the next byte of the running Python's standard library; a batch of longer windows costs more.
+    """Predict the next byte of the running Python's standard library; longer windows cost more.
 
-    Every batch has as many windows as any other, and its group says how long they are, so what a gradient costs really
-    grows with the data. `costs` measures it here, for `latecomer.delays.SampleCost`. The text is every module and
-    package in order of name, without tests, idlelib and tables (encodings, pydoc_data); one file in ten is held out. A
-    window starts anywhere, so it may run from a file into the next.
+    Every batch has the same number of windows, and its group decides their length, so the cost of a gradient really
+    depends on the data. `costs` measures it on this machine, for `latecomer.delays.SampleCost`. The text is every
+    module and package in order of name, without tests, idlelib and tables (encodings, pydoc_data); every tenth file is
+    held out. Windows start anywhere, so they may span two files.
 
     Args:
-        width: Numbers a position of the transformer.
-        layers: Its blocks.
-        heads: Its heads of attention; they share the width evenly.
-        lengths: Bytes a window of each group, shortest first: the fast group is the short one.
+        width: Size of the transformer's embedding.
+        layers: Number of blocks.
+        heads: Number of attention heads; they divide the width.
+        lengths: Window length in bytes per group, shortest first: short windows are the fast group.
         shares: Share of each group, for `loss` in `evaluate` and for the schedule.
-        batch_size: Windows a batch.
-        evaluated: Held-out bytes to evaluate on for each length, in windows spread evenly over the held-out text.
-        limit: Bytes of text to read at most, those held out included.
-        folder: Where the text is, if not where the running Python's library is: modules, and packages of them.
+        batch_size: Windows per batch.
+        evaluated: Held-out bytes to evaluate per length, in windows spread evenly over the held-out text.
+        limit: Largest number of bytes of text to read, including those held out.
+        folder: Folder of the text; by default that of the running Python's library.
 
     Attributes:
-        corpus: The first digits of the text's SHA-256: another Python has another text, and its runs are other runs.
+        corpus: The first digits of the text's SHA-256: other versions of Python have other texts.
 
     Examples:
         >>> import latecomer as lc
@@ -141,9 +134,9 @@ class Text(Problem):
             raise ValueError(f"Invalid heads value: {heads} (expected a divisor of the width, {width})")
         self.lengths = _checked_lengths(lengths)
         if not isinstance(shares, Sequence | np.ndarray) or isinstance(shares, str):
-            raise TypeError(f"Invalid shares value: {shares!r} (expected one number a length)")
+            raise TypeError(f"Invalid shares value: {shares!r} (expected one number per length)")
         if len(shares) != len(self.lengths):
-            raise ValueError(f"Got {len(shares)} shares for {len(self.lengths)} lengths (expected one share a length)")
+            raise ValueError(f"Got {len(shares)} shares for {len(self.lengths)} lengths (expected one per length)")
         self.shares, self.groups = group_shares(None, shares), len(self.lengths)
         self.batch_size = whole_number("batch_size", batch_size, least=1)
         self.evaluated = whole_number("evaluated", evaluated, least=1)
@@ -164,11 +157,11 @@ class Text(Problem):
         )
 
     def model(self, seed: int) -> nn.Module:
-        """Return a fresh transformer."""
+        """Return a new transformer."""
         return seeded_module(lambda: Transformer(self.width, self.layers, self.heads, self.lengths[-1]), seed)
 
     def batch(self, sample: int, group: int) -> tuple[Tensor, Tensor]:
-        """Return windows of the group's length, one a row, and the bytes that follow each of their bytes."""
+        """Return windows of the group's length, one per row, and for each byte the byte that follows."""
         length = self.lengths[group]
         return _windows(self._text, picks(sample, self.batch_size, len(self._text) - length), length)
 
@@ -178,7 +171,7 @@ class Text(Problem):
         return functional.cross_entropy(model(inputs).flatten(0, 1), following.flatten())
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Return the loss on held-out text of each length, their mean by the shares, and that mean in bits a byte."""
+        """Return the loss on held-out text per length, their mean by the shares, and that mean in bits per byte."""
         losses = [self._held_out_loss(model, length) for length in self.lengths]
         loss = sum(share * value for share, value in zip(self.shares, losses, strict=True))
         by_length = {f"loss_{length}": value for length, value in zip(self.lengths, losses, strict=True)}
@@ -192,10 +185,10 @@ class Text(Problem):
         return total / len(starts)
 
     def costs(self, repeats: int = 5) -> tuple[float, ...]:
-        """Return the CPU seconds of a gradient for each group: the median of several, in turns, on this machine.
+        """Return the CPU seconds of a gradient per group, measured on this machine: the median of some repeats.
 
-        They count every thread of the process, so do nothing else in it meanwhile. They are measurements: two calls
-        differ a little, and so do schedules made with them. To repeat a run, keep its trace or write the costs down.
+        They include all threads of the process, so run nothing else in it meanwhile. They are measurements: two calls
+        differ a little, and so do schedules made with them. To repeat a run, keep its trace or its costs.
 
         Examples:
             >>> problem = Text(width=8, layers=1, lengths=(8, 256), shares=(0.9, 0.1), limit=200_000)
@@ -205,13 +198,13 @@ class Text(Problem):
         repeats = whole_number("repeats", repeats, least=1)
         model = self.model(0)
         seconds: list[list[float]] = [[] for _ in self.lengths]
-        for repeat in range(repeats + 1):  # the first is to warm up
+        for repeat in range(repeats + 1):  # the first one warms up
             for group, measured in enumerate(seconds):
                 model.zero_grad(set_to_none=True)
                 start = time.process_time()
                 self.loss(model, self.batch(repeat, group)).backward()  # type: ignore[no-untyped-call]
                 measured.append(time.process_time() - start)
-        tick = time.get_clock_info("process_time").resolution  # a coarse clock may see nothing
+        tick = time.get_clock_info("process_time").resolution  # a coarse clock may measure zero
         return tuple(max(statistics.median(measured[1:]), tick) for measured in seconds)
 
 
@@ -225,15 +218,15 @@ def _checked_lengths(lengths: Any) -> tuple[int, ...]:
 
 
 def _windows(text: Tensor, starts: NDArray[np.int64], length: int) -> tuple[Tensor, Tensor]:
-    """Cut windows out of a text: their bytes, and the bytes that follow."""
+    """Return windows of a text, and for each byte the byte that follows."""
     rows = text[torch.from_numpy(starts)[:, None] + torch.arange(length + 1)].to(torch.int64)
     return rows[:, :-1], rows[:, 1:]
 
 
 def _sources(folder: Path) -> Iterator[Path]:
-    """Find the modules of a folder and of the packages in it, in order of name."""
+    """Find the modules of a folder and its packages, in order of name."""
     for path in sorted(folder.iterdir(), key=lambda path: path.name):
-        # What the build wrote about this machine is not the library's text.
+        # Files that the build wrote about this machine are not part of the library.
         if path.suffix == ".py" and path.is_file() and not path.name.startswith("_sysconfigdata"):
             yield path
         elif path.name not in _SKIPPED and (path / "__init__.py").is_file():
@@ -241,7 +234,7 @@ def _sources(folder: Path) -> Iterator[Path]:
 
 
 def _split(folder: Path, limit: int) -> tuple[list[bytes], list[bytes]]:
-    """Read files until there are ``limit`` bytes: those to train on, and those held out; a text occurs once."""
+    """Read files up to ``limit`` bytes, each text once; return those to train on and those held out."""
     texts: dict[bytes, None] = {}
     left = limit
     for path in _sources(folder):

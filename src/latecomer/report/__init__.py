@@ -1,6 +1,6 @@
-"""What every figure, table and page shares: style, Markdown, HTML.
+"""What all figures, tables and pages share: style, Markdown, HTML.
 
-Tables need no extra. Figures and HTML pages need ``latecomer[report]`` and are imported when they are asked for.
+Tables need no extra. Figures and HTML pages need ``latecomer[report]`` and are imported on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pages that need no network: a template with everything in it."""
+"""HTML pages that need no network: everything is in one file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["render"]
 
 
 def render(template: str, **values: Any) -> str:
-    """Fill in a template of this package; a value that is missing is an error.
+    """Fill in a template of this package; a missing value raises.
 
     Examples:
         >>> render("base.html").startswith("<!doctype html>")

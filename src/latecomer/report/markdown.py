@@ -1,4 +1,4 @@
-"""Measured tables as files: for people, with the command that made them, and as numbers."""
+"""Measured tables as files: Markdown with the command that made them, and JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Part:
         heads: Names of its columns.
         rows: Its cells.
         title: Its heading, if the page has several.
-        words: What is to be known before reading it.
+        words: Text before the table.
 
     Examples:
         >>> Part(["what"], [["fast"]]).lines()
@@ -37,7 +37,7 @@ class Part:
     words: str = ""
 
     def lines(self) -> list[str]:
-        """Return it as Markdown."""
+        """Return the table as Markdown."""
         lines = ["", f"## {self.title}"] if self.title else []
         lines += ["", self.words] if self.words else []
         lines += ["", "| " + " | ".join(self.heads) + " |", "|" + "---|" * len(self.heads)]
@@ -45,14 +45,14 @@ class Part:
 
 
 def write_page(folder: Path, name: str, title: str, parts: Iterable[Part], command: str) -> Path:
-    """Write ``name.md``, whole or not at all: tables one below the other.
+    """Write ``name.md`` atomically: tables one below the other.
 
     Args:
-        folder: Where.
-        name: What the file is called.
-        title: The page's heading.
-        parts: Its tables.
-        command: What anybody can run to get it.
+        folder: The folder.
+        name: Name of the file.
+        title: Heading of the page.
+        parts: The tables.
+        command: The command that makes the page.
 
     Examples:
         >>> import tempfile
@@ -71,16 +71,16 @@ def write_page(folder: Path, name: str, title: str, parts: Iterable[Part], comma
 def write_table(
     folder: Path, name: str, title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], command: str, data: Any
 ) -> Path:
-    """Write ``name.md`` and ``name.json``, each whole or not at all.
+    """Write ``name.md`` and ``name.json``, each atomically.
 
     Args:
-        folder: Where.
-        name: What the files are called.
-        title: The table's heading.
+        folder: The folder.
+        name: Name of the files.
+        title: Heading of the table.
         heads: Names of its columns.
         rows: Its cells.
-        command: What anybody can run to get it.
-        data: The numbers behind it.
+        command: The command that makes the table.
+        data: The numbers, for JSON.
 
     Examples:
         >>> import tempfile

@@ -1,4 +1,4 @@
-"""How every figure looks: colours, one line style per method, plain axes, and SVG text that is the same every time."""
+"""Style of all figures: colours, one line style per method, plain axes, reproducible SVG."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ with needs("report", "matplotlib", "Drawing a figure"):
 __all__ = ["FAST", "GREY", "INK", "SLOW", "STYLES", "Axes", "Figure", "blank", "svg", "tidy"]
 
 FAST, SLOW, INK, GREY = "#2f6f8f", "#c1502e", "#222222", "#8a8a8a"
-# Distinct in hue and in dash, so that curves on top of each other can be told apart, also in print.
+# Distinct in colour and in dash, so that overlapping curves can be distinguished, also in print.
 STYLES: dict[str, tuple[str, str]] = {
     "async-sgd": ("#7f7f7f", "-"),
     "delay-adaptive": ("#bcbd22", "--"),
@@ -32,7 +32,7 @@ STYLES: dict[str, tuple[str, str]] = {
 
 
 def svg(figure: Figure) -> str:
-    """Return a figure as SVG text, the same every time.
+    """Return a figure as SVG text, the same text every time.
 
     Examples:
         >>> svg(Figure(figsize=(1, 1))).lstrip().startswith("<svg")
@@ -46,7 +46,7 @@ def svg(figure: Figure) -> str:
 
 
 def blank(width: float, height: float, title: str) -> tuple[Figure, Axes]:
-    """Return a figure with one pair of axes in the house style."""
+    """Return a figure with one pair of axes in the common style."""
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots()
     tidy(axes, title)
@@ -54,7 +54,7 @@ def blank(width: float, height: float, title: str) -> tuple[Figure, Axes]:
 
 
 def tidy(axes: Axes, title: str) -> None:
-    """Put axes into the house style."""
+    """Apply the common style to axes."""
     axes.set_title(title, fontsize=11, loc="left", color=INK)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)

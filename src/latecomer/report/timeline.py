@@ -1,4 +1,4 @@
-"""Who worked on what when: the timeline of a trace that has a clock."""
+"""The timeline of a trace with a clock: which worker had which ticket when."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _LOST = STATUSES.index("lost")
 
 
 def workers(trace: Trace, share: float = 1.0) -> str:
-    """Draw a bar a ticket, from when it was issued to when it arrived, one line a worker.
+    """Draw one bar per ticket from issue to arrival, one line per worker.
 
-    What was lost is grey up to where its worker got something else, with a cross; colours are groups, fastest first.
+    A lost ticket is grey up to the next one of its worker, with a cross. Colours are groups, fastest first.
 
     Args:
         trace: A trace with a clock.
-        share: Which part of the run to draw, from its start.
+        share: Share of the run to draw, from its start.
 
     Examples:
         >>> import latecomer as lc
@@ -30,16 +30,18 @@ def workers(trace: Trace, share: float = 1.0) -> str:
     from matplotlib.collections import PolyCollection
 
     if trace.header.clock == "none":
-        raise ValueError("This trace has no clock, so there is no telling when anybody worked: record a real run")
+        raise ValueError(
+            "This trace has no clock, so it has no timeline: record a real run, or use a delay model with durations"
+        )
     if not 0 < share <= 1:
         raise ValueError(f"Invalid share value: {share:g} (expected 0 < share <= 1)")
     c = trace.columns
     last = float(trace.end[-1]) * share
-    figure, axes = blank(9, 1.6 + 0.35 * trace.header.workers, f"Who worked when, by the {trace.header.clock} clock")
+    figure, axes = blank(9, 1.6 + 0.35 * trace.header.workers, f"Timeline of the workers, {trace.header.clock} clock")
     ends = np.where(np.isnan(c["end"]), last, c["end"])
-    # A ticket that was lost ends no later than the next one of its seat starts.
-    for seat in range(trace.header.workers):
-        rows = np.flatnonzero(c["worker"] == seat)
+    # A lost ticket ends at the latest when the next one of its worker starts.
+    for worker in range(trace.header.workers):
+        rows = np.flatnonzero(c["worker"] == worker)
         gone = np.isnan(c["end"][rows[:-1]])
         ends[rows[:-1][gone]] = c["start"][rows[1:]][gone]
     shown = c["start"] <= last

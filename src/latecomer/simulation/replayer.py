@@ -1,4 +1,4 @@
-"""Take a server through a schedule: what happened between one arrival and the next, as the trace has it."""
+"""Takes a server through the schedule of a trace."""
 
 from __future__ import annotations
 
@@ -14,55 +14,47 @@ __all__ = ["Replayer"]
 
 
 class Replayer:
-    """Issues, loses and calls off tickets, and seats workers, as a trace says; receiving is the caller's.
+    """Issues, loses and cancels tickets and adds workers as a trace has it; the caller receives the contributions.
 
-    A trace tells in which gap between two arrivals things happened, and in which order tickets went out, but not the
-    order of a loss and a ticket to somebody else in the same gap. Nothing in a run depends on it: a ticket that ends in
-    a gap is taken back when its worker or its number is needed, else at the end of the gap.
+    A trace records between which two arrivals something happened, and in which order tickets were issued. It does not
+    record the order of a loss and an issue to another worker between the same two arrivals. No result depends on that
+    order: such a ticket is ended when its worker or its number is needed again, else just before the next arrival.
 
     Args:
-        server: A server, fresh or in the middle of this trace.
+        server: A server, new or in the middle of this trace.
         trace: The schedule.
-
-    Examples:
-        >>> import torch, latecomer as lc
-        >>> trace = lc.delays.Constant(workers=2).trace(steps=3, seed=0)
-        >>> server = lc.Server(lc.optim.AsyncSGD([torch.nn.Parameter(torch.ones(1))], lr=0.1), workers=2)
-        >>> replay = Replayer(server, trace)
-        >>> [server.receive(replay.next(), torch.ones(1)).delay for _ in range(3)]
-        [0, 1, 1]
     """
 
     def __init__(self, server: Server, trace: Trace) -> None:
         self.server, self.trace = server, trace
         self._columns = trace.columns
         self._ticket, self._worker, self._seen = (trace.columns[name] for name in ("ticket", "worker", "seen"))
-        self._filled = -1  # the last gap that is done
+        self._filled = -1  # the last arrival after which everything has been done
         self._joined = Counter(at for at, _ in trace.header.joined)
         self._left: dict[int, list[int]] = {}
         for at, worker in trace.header.left:
             self._left.setdefault(at, []).append(worker)
-        self._row = int(np.searchsorted(trace.columns["seen"], server.arrivals))  # the next to go out
+        self._row = int(np.searchsorted(trace.columns["seen"], server.arrivals))  # the next row to issue
         issued = trace.columns["ticket"][: self._row]
         self._rows = {t.number: int(np.flatnonzero(issued == t.number)[-1]) for t in server.in_flight}
         ended = trace.columns["ended"]
         ending = np.flatnonzero(ended >= 0)
         self._ending = ending[np.argsort(ended[ending], kind="stable")]
-        self._end = int(np.searchsorted(ended[self._ending], server.arrivals))  # the next to end
+        self._end = int(np.searchsorted(ended[self._ending], server.arrivals))  # the next ticket to end
 
     def next(self) -> Ticket:
-        """Do what happened before the next arrival, and return the ticket that arrives."""
+        """Do everything before the next arrival, and return the ticket that arrives."""
         self.fill_gap()
         ticket = self.server.find(int(self._ticket[self.trace.rows[self.server.arrivals]]))
         if ticket is None:
-            raise ValueError(f"The trace does not fit its policy: arrival {self.server.arrivals + 1} was called off")
+            raise ValueError(f"The trace does not match its policy: arrival {self.server.arrivals + 1} was cancelled")
         self._rows.pop(ticket.number, None)
         return ticket
 
     def fill_gap(self) -> None:
-        """Do what happened between the last arrival and the next one."""
+        """Do everything between the last arrival and the next one."""
         now = self.server.arrivals
-        if self._filled == now:  # the arrival did not come off
+        if self._filled == now:  # receiving the arrival raised, and is tried again
             return
         self._filled = now
         for _ in range(self._joined.get(now, 0)):
@@ -81,7 +73,7 @@ class Replayer:
     def _issue(self, row: int) -> None:
         c = self._columns
         worker, number = int(self._worker[row]), int(self._ticket[row])
-        if len(self._ending):  # somebody lost a ticket, or was called off
+        if len(self._ending):  # the trace has lost or cancelled tickets
             for other in (self.server.holds(worker), self.server.find(number)):
                 if other is not None:
                     self._take_back(self._rows[other.number])
@@ -89,13 +81,13 @@ class Replayer:
         version, sample = c["version"][row], c["sample"][row]
         if ticket.number != number or ticket.version != version or ticket.sample != sample:
             raise ValueError(
-                f"The trace does not fit its policy: ticket {number} should start from version {version} with "
+                f"The trace does not match its policy: ticket {number} should start from version {version} with "
                 f"sample {sample}, the server issued {ticket}"
             )
         self._rows[number] = row
 
     def _take_back(self, row: int) -> None:
-        """End the ticket of this row, unless that has happened already."""
+        """Lose or cancel the ticket of this row, unless that has happened already."""
         number = int(self._columns["ticket"][row])
         ticket = self.server.find(number)
         if ticket is not None and self._rows[number] == row:

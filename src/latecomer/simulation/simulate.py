@@ -1,4 +1,4 @@
-"""Replay a trace through a server, in one process: deterministic, resumable, one gradient per arrival."""
+"""Simulation: replays a trace through a server in one process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["Simulation", "simulate"]
 
 
 class Simulation:
-    """A run in progress: `advance` makes one arrival, `evaluate` a row of the history.
+    """A simulation in progress: `advance` receives one arrival, `evaluate` adds a row to the history.
 
     Args:
         problem: What to train on.
@@ -39,9 +39,9 @@ class Simulation:
         options: Hyper-parameters of the method.
         seed: Initialises the model.
         policy: The policy the trace was made with.
-        scheduler: Makes a learning-rate scheduler out of the optimizer, or None.
+        scheduler: Function of the optimizer that returns a learning-rate scheduler, or None.
         bf16: Round points and contributions to bfloat16.
-        callbacks: Who is told.
+        callbacks: The callbacks.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Simulation:
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing more to do."""
+        """Whether the simulation has ended."""
         return self.stopped or self.server.arrivals >= self.steps or self.state.diverged_at is not None
 
     def stop(self) -> None:
@@ -100,7 +100,7 @@ class Simulation:
         self.stopped = True
 
     def advance(self) -> None:
-        """Do what happened before the next arrival, and receive it."""
+        """Do everything before the next arrival, and receive it."""
         server = self.server
         ticket = self._replayer.next()
         row = self.trace.rows[server.arrivals]
@@ -116,10 +116,10 @@ class Simulation:
             callback.arrived(self, ticket, outcome, self.loss)
 
     def _contribution(self, ticket: Ticket, group: int) -> Tensor:
-        """Compute the gradient now, at the point that was stored when the ticket went out."""
+        """Compute the contribution now, at the point that was stored when the ticket was issued."""
         points = [point[0] for point in self.server.point(ticket)]
-        what = (ticket.number, ticket.sample, group, ticket.version)
-        self.loss = self._compute(points, self._gradient, *what, *self.optimizer.coefficients(ticket.version))
+        job = (ticket.number, ticket.sample, group, ticket.version)
+        self.loss = self._compute(points, self._gradient, *job, *self.optimizer.coefficients(ticket.version))
         return self._gradient
 
     def evaluate(self) -> None:
@@ -134,7 +134,7 @@ class Simulation:
             callback.evaluated(self, row)
 
     def describe(self) -> dict[str, Any]:
-        """Say which run this is, so that a checkpoint of another one is not taken for it."""
+        """Return what identifies the run, so that a checkpoint of another run is refused."""
         return self.state.describe() | {"trace": self.trace.digest, "bf16": self._bf16}
 
     def state_dict(self) -> dict[str, Any]:
@@ -142,14 +142,14 @@ class Simulation:
         return {"state": self.state.state_dict(), "history": self.history.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from a state dict."""
         self.state.load_state_dict(state["state"])
         self.history.load_state_dict(state["history"])
         self._replayer = Replayer(self.server, self.trace)
 
     def result(self, resumed_at: int = 0) -> Run:
-        """Return what there is."""
-        self._replayer.fill_gap()  # what went out after the last arrival is in the record too
+        """Return the result so far."""
+        self._replayer.fill_gap()  # tickets issued after the last arrival belong to the trace too
         state, trace = self.state, self.server.trace(self.trace.header.model)
         return Run(
             method=state.method,
@@ -183,28 +183,28 @@ def simulate(
     bf16: bool = False,
     **options: Any,
 ) -> Run:
-    """Train a method on a problem along a schedule.
+    """Train a method on a problem along a schedule, in one process.
 
-    Each gradient is computed when it arrives, at the point that was stored when its ticket went out; one that will be
-    dropped is never computed. The same problem, method, trace, seed and options give the same bits.
+    Each gradient is computed when it arrives, at the point that was stored when its ticket was issued. A gradient that
+    will be dropped is never computed. The same problem, method, trace, seed and options give the same bits.
 
     Args:
         problem: What to train on.
         method: A name in `latecomer.optim.METHODS`.
         trace: Who arrives when, from which version, on which sample.
         policy: The policy the trace was made with, if it is not the paper's.
-        scheduler: Makes a torch learning-rate scheduler out of the optimizer, for example
+        scheduler: Function of the optimizer that returns a torch learning-rate scheduler, for example
             ``lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 100)``; it steps with every update.
-        seed: Initialises the model, and nothing else: samples are drawn by the trace's seed.
+        seed: Initialises the model and nothing else; the trace's seed draws the samples.
         evaluate_every: Arrivals between evaluations; a fiftieth of the run by default. The start and the end are
             always evaluated.
-        checkpoint: A folder; if it has a checkpoint of this run, the run goes on from it with identical bits.
+        checkpoint: A folder; if it has a checkpoint of this run, the run resumes from it with identical bits.
         checkpoint_every: Arrivals between checkpoints; as often as evaluations by default. An interrupt saves too.
-        keep: How many checkpoints to keep.
-        callbacks: Who is told about arrivals and evaluations.
+        keep: Number of checkpoints to keep.
+        callbacks: Called after arrivals and evaluations.
         progress: True or a rich `Console` to show a line of progress; or a function of (arrivals so far, total), called
-            at every evaluation. What it raises ends the run.
-        bf16: Round points and contributions to bfloat16, as an engine with a wire of half the width does.
+            at every evaluation. If it raises, the run ends.
+        bf16: Round points and contributions to bfloat16, as an engine that sends them in bfloat16 does.
         **options: Hyper-parameters of the method: lr, beta, ...
 
     Examples:
@@ -216,7 +216,7 @@ def simulate(
     """
     known_method(method).check(options)
     _check_arguments(problem, trace, policy, scheduler)
-    policy = copy.deepcopy(policy) if policy is not None else Async()  # its counters belong to one run
+    policy = copy.deepcopy(policy) if policy is not None else Async()  # each run needs its own counters
     if trace.header.policy != policy.name:
         raise ValueError(f"The trace was made with policy {trace.header.policy!r}, not {policy.name!r}: pass that one")
     if int(trace.columns["group"].max()) >= problem.groups:
@@ -225,11 +225,11 @@ def simulate(
     every = whole_number("evaluate_every", max(1, steps // 50) if evaluate_every is None else evaluate_every, least=1)
     save_every = whole_number("checkpoint_every", every if checkpoint_every is None else checkpoint_every, least=1)
     given: dict[str, Any] = {"seed": whole_number("seed", seed), "policy": policy, "scheduler": scheduler, "bf16": bf16}
-    told = all_callbacks(callbacks, progress, steps)
+    every_callback = all_callbacks(callbacks, progress, steps)
     with ExitStack() as stack:
-        for callback in told:
+        for callback in every_callback:
             stack.callback(callback.closed)
-        run = Simulation(problem, method, trace, options, **given, callbacks=told)
+        run = Simulation(problem, method, trace, options, **given, callbacks=every_callback)
         folder = None
         if checkpoint is not None:
             folder = RunFolder(checkpoint, every=save_every, keep=keep, run=run.describe())
@@ -251,7 +251,7 @@ def simulate(
             if interrupted:
                 raise KeyboardInterrupt
         result = run.result(resumed_at)
-        for callback in told:
+        for callback in every_callback:
             callback.ended(run, result)
     return result
 

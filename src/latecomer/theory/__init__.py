@@ -1,4 +1,4 @@
-"""Bounds, parameter choices, estimates of constants, diagnostics along a run, and what does not hold."""
+"""Bounds, parameter choices, estimates of constants, diagnostics of a run, and a counter-example."""
 
 from .._util.intervals import Interval
 from .advice import Advice, advise

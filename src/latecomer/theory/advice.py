@@ -1,4 +1,4 @@
-"""What the theorems say about a user's own problem, in words."""
+"""The theorems applied to a user's problem, as text."""
 
 from __future__ import annotations
 
@@ -49,21 +49,21 @@ def advise(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Advice:
-    """Return the theorem's parameters, the say each delay keeps, the bounds, and plain advice.
+    """Return the theorem's parameters, the influence of each delay, the bounds, and advice.
 
     Args:
-        problem: What is to be trained.
-        delays: Who finishes when; its number of workers is M.
+        problem: The problem.
+        delays: The delay model; its number of workers is M.
         steps: T.
-        beta: The beta that is meant to be used; the theorem's by default.
-        constants: Estimates, if they are already there.
+        beta: The beta you want to use; the theorem's by default.
+        constants: Estimates of the constants, if you have them.
         seed: Draws samples for the estimates, and the schedule.
         progress: Called with the passes over the samples so far and their total, while constants are estimated.
 
     Examples:
         >>> import latecomer as lc
         >>> text = advise(lc.problems.quadratic(), lc.delays.DataDependent(7, 0.1), steps=3750, beta=0.1)
-        >>> "so slow gradients keep 0.28 of the influence of fast ones" in text
+        >>> "so slow samples have 0.28 of the influence of fast ones" in text
         True
     """
     if beta is not None:
@@ -72,21 +72,21 @@ def advise(
     found = estimate(problem, seed=seed, progress=progress) if constants is None else constants
     smooth, gap = max(found.L.value, 1e-30), max(found.delta.value, 1e-30)
     known: dict[str, Any] = {"L": smooth, "delta": gap, "sigma": found.sigma.value, "steps": steps}
-    crowd: dict[str, Any] = {**known, "workers": trace.header.workers}
-    published = nonconvex(**crowd, sup_noise=found.sup_noise)
-    tuned = repaired_nonconvex(**crowd, sup_noise=found.sup_noise)
+    with_workers: dict[str, Any] = {**known, "workers": trace.header.workers}
+    published = nonconvex(**with_workers, sup_noise=found.sup_noise)
+    tuned = repaired_nonconvex(**with_workers, sup_noise=found.sup_noise)
     start = 2 * smooth * gap
     largest = found.sup_noise + start**0.5
-    ours = catch_up(**crowd, sup_gradient=largest)
+    ours = catch_up(**with_workers, sup_gradient=largest)
     diameter = getattr(problem, "diameter", None)
     useful = largest_useful_workers(**known, G=largest, sup_noise=found.sup_noise, D=diameter)
     beta = published.beta if beta is None else beta
-    before = prior_nonconvex(**crowd, G=largest)
+    before = prior_nonconvex(**with_workers, G=largest)
     sentences = _advice(trace, beta, published.bound, start, tuned.beta)
     lines = [
         f"{problem.name}, {trace.header.workers} workers, {steps:,} updates, {trace.header.model}",
         "",
-        f"constants, the largest over {found.points} points along a short descent, with 95 % intervals",
+        f"constants, largest over {found.points} points along a short descent, with 95 % intervals",
         f"  L        {found.L}",
         f"  sigma    {found.sigma}, largest noise seen {found.sup_noise:.4g}",
         f"  sigma_L  {found.sigma_L}",
@@ -97,7 +97,7 @@ def advise(
         f"{published.bound:.4g} as published, {published.repaired:.4g} as proved",
         f"  {'Theorem 1, repaired':<22}{tuned.beta:>10.4g}{tuned.lr:>11.4g}   {tuned.repaired:.4g} as proved",
         f"  {'catch-up':<22}{ours.beta:>10.4g}{ours.lr:>11.4g}   {ours.bound:.4g} as proved",
-        f"  {'before (Eq. 1)':<43}   {before:.4g} with constants 1",
+        f"  {'known before (Eq. 1)':<43}   {before:.4g} with constants 1",
         f"  {'the start itself':<43}   {start:.4g} at most",
         "largest useful M: " + ", ".join(f"{name} {m:,.0f}" for name, m in useful.items()),
         "",
@@ -105,7 +105,7 @@ def advise(
         "",
         "advice",
         *(f"  {sentence}" for sentence in sentences),
-        *_convex(problem, found, crowd),
+        *_convex(problem, found, with_workers),
     ]
     numbers = {
         "problem": problem.name,
@@ -137,18 +137,18 @@ def _kept(delay: NDArray[np.int64], beta: float) -> NDArray[np.float64]:
 
 
 def _influence(trace: Trace, beta: float) -> list[str]:
-    """Say what share of its influence each delay and each group keeps."""
+    """Describe the influence that each delay and each group keeps."""
     shown = sorted({int(np.quantile(trace.delay, q)) for q in (0.0, 0.5, 0.9, 0.99, 1.0)})
     lines = [
-        f"share of its influence that a gradient keeps under ordered-momentum at beta = {beta:.4g}",
+        f"influence of a gradient under ordered-momentum at beta = {beta:.4g}",
         "  delay " + "".join(f"{d:>9}" for d in shown),
-        "  keeps " + "".join(f"{(1 - beta) ** d:>9.3f}" for d in shown),
+        "  weight" + "".join(f"{(1 - beta) ** d:>9.3f}" for d in shown),
     ]
     means = _influence_by_group(trace, beta)
     lines += [f"  {name} on average {mean:.3f}" for name, mean in means.items()]
     if len(means) > 1:
         first, *_, last = means.values()
-        lines.append(f"  so slow gradients keep {last / first:.2f} of the influence of fast ones")
+        lines.append(f"  so slow samples have {last / first:.2f} of the influence of fast ones")
     return lines
 
 
@@ -160,32 +160,34 @@ def _influence_by_group(trace: Trace, beta: float) -> dict[str, float]:
 
 
 def _advice(trace: Trace, beta: float, bound: float, start: float, proved: float) -> list[str]:
-    words = []
+    sentences = []
     if bound >= start:
-        words.append("The published bound is above what the start has: at this length it promises nothing.")
+        sentences.append("The published bound is above the value at the start: for so few updates it says nothing.")
     slow, fast = trace.delay[trace.group > 0], trace.delay[trace.group == 0]
     if len(slow) and len(fast) and slow.mean() > 1.5 * max(fast.mean(), 0.1):
-        words.append("Delays depend on the data, so Theorem 1 as published does not hold. What is proved does, if")
-        words.append("samples are drawn independently when a job starts; the paper's own delay model does not do that.")
+        sentences.append(
+            "Delays depend on the data, so Theorem 1 as published does not hold. The proved bound holds if"
+        )
+        sentences.append("samples are drawn independently when a job starts; in the paper's delay model they are not.")
         share = float(_kept(slow, beta).mean() / _kept(fast, beta).mean())
         if share < 0.8:
             lower = 0.1 / float(slow.mean() - fast.mean())
-            words.append(f"At this beta ordering trains {share:.0%} as much on slow samples as on fast ones.")
-            words.append(f"catch-up trains on them alike; or take beta below about {lower:.2g}.")
+            sentences.append(f"At this beta ordering trains {share:.0%} as much on slow samples as on fast ones.")
+            sentences.append(f"catch-up trains on both equally; or use a beta below about {lower:.2g}.")
     if beta > 3 * proved:
-        words.append(f"beta = {beta:.3g} is {beta / proved:.0f} times what the proved bound asks for.")
+        sentences.append(f"beta = {beta:.3g} is {beta / proved:.0f} times the best beta of the proved bound.")
     return [
-        *words,
-        "The constants are local estimates, and the bounds hold if they do: tune the learning rate.",
+        *sentences,
+        "The constants are local estimates, and the bounds are as good as they are: tune the learning rate.",
     ]
 
 
-def _convex(problem: Problem, found: Constants, crowd: dict[str, Any]) -> list[str]:
-    """Say what Theorem 2 promises, for a problem that says how large its set is."""
+def _convex(problem: Problem, found: Constants, with_workers: dict[str, Any]) -> list[str]:
+    """Return the bounds of Theorem 2, for a problem with a diameter."""
     diameter = getattr(problem, "diameter", None)
     if diameter is None:
         return []
-    known = {key: value for key, value in crowd.items() if key != "delta"}
+    known = {key: value for key, value in with_workers.items() if key != "delta"}
     promised = convex(**known, D=diameter, sigma_L=found.sigma_L.value, G=getattr(problem, "gradient_at_minimum", 0.0))
     low, high = promised.lr_min, promised.lr_max
     return [

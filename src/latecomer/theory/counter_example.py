@@ -1,4 +1,4 @@
-"""The counter-example to Theorem 1: within all its assumptions, with its own parameters, above its bound."""
+"""The counter-example to Theorem 1: it satisfies all assumptions, uses its parameters, and exceeds its bound."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from .theorem1 import NonConvex, nonconvex
 __all__ = ["METHODS", "CounterExample"]
 
 METHODS = ("ordered-momentum", "catch-up", "momentum", "async-sgd")
-"""What the figure compares."""
+"""Methods that the figure compares."""
 
 
 @dataclass(frozen=True)
 class CounterExample:
     """``f = x²/2`` with noise +0.9 on one job in ten, which lasts 100, and -0.1 on the others, which last 1.
 
-    So what is in flight is mostly noise of one sign. The start is such that both limits on beta in Theorem 1 agree.
+    So most of the noise in flight has one sign. At the start both limits on beta in Theorem 1 are equal.
 
     Args:
         workers: M.
-        steps: T; by default it grows with (M-1)², as the theorem's natural limit says it may.
+        steps: T; by default it grows with (M-1)², as the theorem allows.
 
     Examples:
         >>> example = CounterExample(workers=11)
@@ -63,7 +63,7 @@ class CounterExample:
         return Quadratic(1, curvature=(1.0, 1.0), centres=(0.1, -0.9), shares=(0.9, 0.1), start=start, noise=0.0)
 
     def trace(self, *, dependent: bool = True, seed: int = 0) -> Trace:
-        """Return the schedule; with ``dependent=False`` the same durations have nothing to do with the samples."""
+        """Return the schedule; with ``dependent=False`` the same durations are independent of the samples."""
         return SampleCost(self.workers, (1.0, 100.0), 0.1, dependent=dependent).trace(self.steps, seed)
 
     def measure(self, method: str, *, dependent: bool = True, seed: int = 0) -> float:

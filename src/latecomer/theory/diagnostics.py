@@ -1,4 +1,4 @@
-"""What the proof of Theorem 1 talks about, measured along a run: the error of the momentum and its parts."""
+"""The quantities in the proof of Theorem 1, measured along a run: the error of the momentum and its parts."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Gradients:
 
     Args:
         problem: The problem.
-        samples: How many samples a group an expected gradient is averaged over, where there is no formula.
+        samples: Samples per group for an expected gradient, if there is no formula.
         shares: Share of each group; the problem's own, or equal ones.
-        seed: Draws the samples that are averaged over, and initialises the model.
+        seed: Draws those samples, and initialises the model.
 
     Examples:
         >>> import latecomer as lc
@@ -81,28 +81,28 @@ def diagnose(
     samples: int = 64,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """Run a method and measure the error of its momentum, and what it consists of, at every arrival.
+    """Run a method and measure the error of its momentum and the parts of that error at every arrival.
 
-    With m the momentum after arrival t, everything at x_t:
+    With m the momentum after arrival t, and everything at x_t:
 
     - ``error`` is ``|m - grad f(x_t)|``, the proof's epsilon;
-    - ``virtual`` is the error of the momentum that lacks nothing: all gradients up to version t, their noise included;
+    - ``virtual`` is the error of the momentum without missing gradients: all up to version t, with their noise;
     - ``expected`` is the same without noise;
-    - ``delay_bias`` is ``|b|``: the expected gradients of what is in flight, weighted;
-    - ``delay_limit`` is ``(M-1) beta max |grad f(x_k)|`` over what is in flight, which the proof bounds it by;
-    - ``selection`` is the noise of what is in flight, weighted: the term that the proof takes for zero in the mean;
-    - ``drift`` is the distance of x_t from plain SGD on the same gradients in the order they were started.
+    - ``delay_bias`` is ``|b|``: the weighted expected gradients of the tickets in flight;
+    - ``delay_limit`` is its bound in the proof, ``(M-1) beta max |grad f(x_k)|`` over the tickets in flight;
+    - ``selection`` is the weighted noise of the tickets in flight: the proof takes its mean to be zero;
+    - ``drift`` is the distance of x_t from plain SGD on the same gradients in the order of their versions.
 
-    Under ``ordered-momentum`` error = virtual + b - selection as vectors; ``residual`` is what that identity misses.
-    The rows end where a gradient is in flight that never arrives, because its sample is not known.
+    Under ``ordered-momentum`` error = virtual + b - selection as vectors; ``residual`` is the error of that identity.
+    The rows end at the first gradient in flight that never arrives, because its sample is unknown.
 
     Args:
         problem: What to train on.
-        trace: A schedule of policy async in which every worker goes on at once.
+        trace: A schedule of policy async without pauses.
         lr: Learning rate.
         beta: Momentum parameter.
         method: ``"ordered-momentum"``, ``"catch-up"`` or ``"momentum"``.
-        samples: Samples a group for expected gradients, where there is no formula.
+        samples: Samples per group for expected gradients, if there is no formula.
         seed: Initialises the model.
 
     Examples:
@@ -113,9 +113,9 @@ def diagnose(
         (True, True)
     """
     if method not in ("ordered-momentum", "catch-up", "momentum"):
-        raise ValueError(f"Invalid method value: {method!r} (expected one that has a momentum)")
+        raise ValueError(f"Invalid method value: {method!r} (expected 'ordered-momentum', 'catch-up' or 'momentum')")
     if trace.header.policy != "async" or not trace.header.strict:
-        raise ValueError("Diagnostics need a trace of policy async in which every worker goes on at once")
+        raise ValueError("Diagnostics need a trace of policy async in which workers never pause (header.strict)")
     probe = _Probe(Gradients(problem, samples=samples, seed=seed), trace, lr, beta)
     simulate(
         problem, method, trace, lr=lr, beta=beta, seed=seed, evaluate_every=len(trace), callbacks=[OnArrival(probe)]
@@ -127,29 +127,29 @@ class _Probe:
     def __init__(self, gradients: Gradients, trace: Trace, lr: float, beta: float) -> None:
         self.gradients, self.lr, self.beta, self.workers = gradients, lr, beta, trace.header.workers
         c = trace.columns
-        # The job of every version; of version 1, of which there are M, the one that arrives first.
+        # The job of every version; for version 1, which has M jobs, the one that arrives first.
         version = c["version"]
         owner = np.full(len(trace) + 2, -1)
         owner[version[version > 1]] = np.flatnonzero(version > 1)
         owner[1] = trace.rows[0]
         self.jobs = [(int(c["sample"][row]), int(c["group"][row]), int(c["arrival"][row])) for row in owner]
         self.rows: list[dict[str, Any]] = []
-        self.flying: dict[int, tuple[Tensor, Tensor, int]] = {}
+        self.in_flight: dict[int, tuple[Tensor, Tensor, int]] = {}
         self.z = gradients.start.clone()
         self.done = False
-        self._version(1, gradients.start)
+        self._new_iterate(1, gradients.start)
         self.before = self.gradient
         self.virtual, self.expected = -self.gradient, -self.gradient  # of m_0 = 0, at x_1
 
-    def _version(self, k: int, x: Tensor) -> None:
-        """Look at a new iterate: its expected gradient, and the gradient of the job that starts from it."""
+    def _new_iterate(self, k: int, x: Tensor) -> None:
+        """Compute the expected gradient of a new iterate, and the gradient of the job that starts from it."""
         self.x, self.gradient = x.clone(), self.gradients.expected(x)
         sample, group, arrival = self.jobs[k]
         if group < 0:
             self.done = True
             return
         self.noise = self.gradients.of(x, sample, group) - self.gradient
-        self.flying[k] = (self.gradient, self.noise, arrival)
+        self.in_flight[k] = (self.gradient, self.noise, arrival)
 
     def __call__(self, server: Server) -> None:
         if self.done:
@@ -160,17 +160,17 @@ class _Probe:
         change = self.before - self.gradient
         self.virtual = keep * (self.virtual + change) + beta * self.noise
         self.expected = keep * (self.expected + change)
-        self.flying = {k: job for k, job in self.flying.items() if job[2] > t}
+        self.in_flight = {k: job for k, job in self.in_flight.items() if job[2] > t}
         zero = torch.zeros_like(self.gradient)
-        weighted = [(beta * keep ** (t - k), job) for k, job in self.flying.items()]
+        weighted = [(beta * keep ** (t - k), job) for k, job in self.in_flight.items()]
         bias = sum((-weight * job[0] for weight, job in weighted), zero)
         selection = sum((weight * job[1] for weight, job in weighted), zero)
-        largest = max((float(job[0].norm()) for job in self.flying.values()), default=0.0)
+        largest = max((float(job[0].norm()) for job in self.in_flight.values()), default=0.0)
         error = server.optimizer.state[x]["m"] - self.gradient
         self.rows.append(
             {
                 "arrival": t,
-                "in_flight": len(self.flying),
+                "in_flight": len(self.in_flight),
                 "gradient": float(self.gradient.norm()),
                 "error": float(error.norm()),
                 "virtual": float(self.virtual.norm()),
@@ -184,4 +184,4 @@ class _Probe:
         )
         self.z -= self.lr * (self.gradient + self.noise)
         self.before = self.gradient
-        self._version(t + 1, x.detach())
+        self._new_iterate(t + 1, x.detach())

@@ -1,4 +1,4 @@
-"""Estimates of the constants in the theorems, by sampling gradients of a problem, each with an interval."""
+"""Estimates of the constants in the theorems by sampling gradients, with intervals."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ __all__ = ["Constants", "estimate"]
 
 @dataclass(frozen=True)
 class Constants:
-    """What the theorems ask for, as far as sampling can tell: the largest value over the points looked at.
+    """The constants of the theorems, as estimated by sampling: the largest value over some points.
 
     Attributes:
-        L: Smoothness: the largest eigenvalue of the Hessian in absolute value; the interval is what the residual of the
-            power iteration certifies for the sampled objective.
+        L: Smoothness: the largest eigenvalue of the Hessian in absolute value; its interval is certified by the
+            residual of the power iteration, for the sampled objective.
         sigma: Standard deviation of a gradient's noise.
-        sigma_L: How fast that noise changes with the point.
+        sigma_L: Lipschitz constant of that noise, in mean square.
         delta: Gap of the start above ``floor``.
-        sup_noise: The largest norm of a noise seen: the true supremum is not smaller.
-        points: How many points were looked at.
+        sup_noise: Largest norm of the noise in the samples: a lower bound of the supremum.
+        points: Number of points.
     """
 
     L: Interval
@@ -57,13 +57,13 @@ def estimate(
 ) -> Constants:
     """Estimate L, sigma, sigma_L and delta of a problem at its start and along a short path of descent.
 
-    Constants of a neural network are local: the largest of a few points is a lower bound on what a whole run meets.
+    Constants of a neural network are local: the largest of a few points is a lower bound for a whole run.
 
     Args:
         problem: The problem.
-        samples: Samples that gradients are taken of, at every point.
-        points: Points to look at; the first is the start.
-        path: How far to go along the negative gradient, relative to the norm of the start (or 1 if that is smaller).
+        samples: Samples per point.
+        points: Number of points; the first is the start.
+        path: Length of the path along the negative gradient, relative to the norm of the start (at least 1).
         iterations: Steps of the power iteration.
         floor: Lower bound on the objective.
         shares: Share of each group; the problem's own, or equal ones.
@@ -116,8 +116,8 @@ def _estimate(
         sup = max(sup, float(np.sqrt(squares.max())))
         done(point * each + 1)
         smooth.append(_curvature(gradients, x, jobs, mean, iterations, rng, done, begun=point * each + 1))
-        for way in (torch.from_numpy(rng.standard_normal(len(x))).to(x), mean):
-            step = way / max(float(way.norm()), 1e-30) * 1e-2 * length
+        for direction in (torch.from_numpy(rng.standard_normal(len(x))).to(x), mean):
+            step = direction / max(float(direction.norm()), 1e-30) * 1e-2 * length
             other, _ = _noise(gradients, x + step, jobs)
             squares = ((other - noise) ** 2).sum(1).numpy() * unbiased / max(float(step.norm()), 1e-30) ** 2
             change.append(_root_of_mean(squares, rng))
@@ -135,7 +135,7 @@ def _estimate(
 
 
 def _noise(gradients: Gradients, x: Tensor, jobs: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
-    """Return each sample's gradient less their mean, and the mean."""
+    """Return each sample's gradient minus their mean, and the mean."""
     drawn = torch.stack([gradients.of(x, sample, group) for sample, group in jobs]).double()
     mean = drawn.mean(0)
     return drawn - mean, mean.to(x)
@@ -158,7 +158,7 @@ def _curvature(
     done: Callable[[int], None],
     begun: int,
 ) -> Interval:
-    """Power iteration with Hessian-vector products: the eigenvalue of the sampled objective that is largest in size."""
+    """Run a power iteration with Hessian-vector products; return the largest absolute eigenvalue."""
     problem, module = gradients.problem, gradients.flat.at(x.clone())
     params = [p for p in module.parameters() if p.requires_grad]
     sizes = [p.numel() for p in params]

@@ -1,4 +1,4 @@
-"""Who got how much say: the declared influence of a method, added up over what really arrived."""
+"""Influence of the arrivals of a trace: the declared influence of a method, by group and by worker."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["influence", "influence_by_group", "influence_by_worker"]
 
 
 def influence(trace: Trace, method: str, options: Mapping[str, Any] | None = None) -> NDArray[np.float64]:
-    """Return the lifetime weight of every arrival, in units of lr and of a gradient that is not late.
+    """Return the influence of every arrival, in units of lr and of a gradient without delay.
 
     Args:
-        trace: What arrived; what counted as zero or was dropped has no weight.
+        trace: The trace; zero and dropped arrivals have no influence.
         method: A name in `latecomer.optim.METHODS`.
         options: The method's hyper-parameters, such as beta and threshold.
 

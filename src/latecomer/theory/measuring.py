@@ -23,7 +23,7 @@ def mean_squared_gradient(
     *,
     lr: float,
     beta: float,
-    look: Callable[[Tensor], None] | None = None,
+    on_iterate: Callable[[Tensor], None] | None = None,
 ) -> float:
     """Run a method and return the mean squared gradient at x_1..x_T.
 
@@ -33,7 +33,7 @@ def mean_squared_gradient(
         trace: The schedule.
         lr: Learning rate.
         beta: Momentum parameter.
-        look: Called with every iterate after the first.
+        on_iterate: Called with every iterate after the first.
 
     Examples:
         >>> import latecomer as lc
@@ -41,15 +41,15 @@ def mean_squared_gradient(
         >>> 0 < mean_squared_gradient(lc.problems.quadratic(), "momentum", trace, lr=0.1, beta=0.5)
         True
     """
-    total, now = 0.0, problem.squared_gradient(problem.model(0).x.detach())  # type: ignore[operator]
+    total, current = 0.0, problem.squared_gradient(problem.model(0).x.detach())  # type: ignore[operator]
 
     def watch(server: Server) -> None:
-        nonlocal total, now
-        total += now
+        nonlocal total, current
+        total += current
         x = server.optimizer.param_groups[0]["params"][0].detach()
-        now = problem.squared_gradient(x)
-        if look is not None:
-            look(x)
+        current = problem.squared_gradient(x)
+        if on_iterate is not None:
+            on_iterate(x)
 
     options: dict[str, Any] = {} if method == "async-sgd" else {"beta": beta}
     simulate(problem, method, trace, lr=lr, evaluate_every=len(trace), callbacks=[OnArrival(watch)], **options)

@@ -1,4 +1,4 @@
-"""Theorem 1 as published and as it can be proved, the theorem for catch-up, and what came before."""
+"""Theorem 1 as published and as proved here, the theorem for catch-up, and earlier rates."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ __all__ = [
 
 @dataclass(frozen=True)
 class NonConvex:
-    """What Algorithm 1 is promised for smooth objectives: parameters, and bounds on the mean squared gradient.
+    """Parameters of Algorithm 1 for smooth objectives, and bounds on the mean squared gradient.
 
     Attributes:
         beta: Momentum parameter.
         lr: Learning rate, ``beta / (sqrt(8) L)``.
-        bound: The published bound, ``640 L delta (M-1)/T + 16 sigma sqrt(5 L delta)/sqrt(T)``. It holds where delays do
-            not depend on the data, up to the constant of the noise, and fails where they do (`docs/theory.md`). Only
-            for the theorem's own beta; NaN for another.
-        repaired: A bound that is proved for delays that depend on the data in any way.
-        selection: The part of it that comes from the noise of what is in flight.
-        first: The part that comes from the first gradient.
+        bound: The published bound, ``640 L delta (M-1)/T + 16 sigma sqrt(5 L delta)/sqrt(T)``. If delays do not depend
+            on the data it holds up to the constant of the noise; if they do it fails (`docs/theory.md`). Only for the
+            theorem's own beta; NaN for another.
+        repaired: A proved bound for delays that depend on the data in any way.
+        selection: Its part from the noise of the gradients in flight.
+        first: Its part from the first gradient.
     """
 
     L: float
@@ -58,7 +58,7 @@ class NonConvex:
 
     @property
     def first(self) -> float:
-        """What it costs that version 1 is done M times and the first to arrive counts: a selected sample too."""
+        """Cost of version 1, which M workers compute and of which the first arrival counts: a selected sample too."""
         return 8.0 * _first_noise(self.workers, self.sigma, self.sup_noise) / self.steps
 
     @property
@@ -71,7 +71,7 @@ class NonConvex:
 def nonconvex(
     *, L: float, delta: float, sigma: float, workers: int, steps: int, sup_noise: float | None = None
 ) -> NonConvex:
-    """Return what Theorem 1 says for these constants, and what can be proved.
+    """Return Theorem 1 for these constants, as published and as proved.
 
     Args:
         L: Smoothness.
@@ -86,13 +86,13 @@ def nonconvex(
         >>> round(promised.beta, 5), round(promised.lr, 6), round(promised.bound, 3), round(promised.repaired, 3)
         (0.01042, 0.003683, 0.742, 1.473)
     """
-    L, delta, sigma, workers, steps, sup_noise = _checked(L, delta, sigma, workers, steps, sup_noise)
+    L, delta, sigma, workers, steps, sup_noise = _checked_constants(L, delta, sigma, workers, steps, sup_noise)
     m = workers - 1
     by_workers = 1.0 / (16.0 * m) if m else math.inf
     by_noise = math.sqrt(5.0 * L * delta) / (sigma * math.sqrt(steps)) if sigma else math.inf
     beta = min(1.0, by_workers, by_noise)
     bound = 640.0 * L * delta * m / steps + 16.0 * sigma * math.sqrt(5.0 * L * delta) / math.sqrt(steps)
-    if beta == 1.0:  # the display divides by 1/(16(M-1)); here beta is at its limit
+    if beta == 1.0:  # the published formula assumes beta = 1/(16(M-1))
         bound += 40.0 * L * delta / steps
     return NonConvex(L, delta, sigma, workers, steps, sup_noise, beta, bound)
 
@@ -107,7 +107,7 @@ def repaired_nonconvex(
         >>> round(tuned.beta, 5), round(tuned.repaired, 3)
         (0.0062, 1.296)
     """
-    L, delta, sigma, workers, steps, sup_noise = _checked(L, delta, sigma, workers, steps, sup_noise)
+    L, delta, sigma, workers, steps, sup_noise = _checked_constants(L, delta, sigma, workers, steps, sup_noise)
     m = workers - 1
     largest = min(1.0, 1.0 / (16.0 * m)) if m else 1.0
 
@@ -126,11 +126,11 @@ def repaired_nonconvex(
 
 @dataclass(frozen=True)
 class CatchUp:
-    """What catch-up is promised: any beta from ``sqrt(12) L lr`` to 1, and a bound on the mean squared gradient.
+    """The theorem for catch-up: any beta from ``sqrt(12) L lr`` to 1, and a bound on the mean squared gradient.
 
     Attributes:
         lr: Learning rate that makes the bound smallest.
-        beta: The smallest beta the theorem allows with it; every larger one is allowed too, up to 1, async SGD.
+        beta: The smallest beta the theorem allows with it; larger ones are allowed up to 1, which is async SGD.
         bound: ``8 delta/(lr T) + 6 L lr sigma² + 12 (L lr (M-1) G)²`` and a term of order 1/T for the first gradient.
     """
 
@@ -149,7 +149,7 @@ class CatchUp:
 
     @property
     def bound(self) -> float:
-        """What is proved in docs/theory.md, for delays that depend on the data in any way."""
+        """The bound proved in docs/theory.md, for delays that depend on the data in any way."""
         in_flight = self.L * self.lr * (self.workers - 1) * self.sup_gradient
         first = 9.0 * _first_noise(self.workers, self.sigma, 2.0 * self.sup_gradient) / self.steps
         ideal = 8.0 * self.delta / (self.lr * self.steps) + 6.0 * self.L * self.lr * self.sigma**2
@@ -182,7 +182,7 @@ def catch_up(
         >>> round(promised.lr, 5), round(promised.beta, 4), round(promised.bound, 3)
         (0.00561, 0.0194, 0.237)
     """
-    L, delta, sigma, workers, steps, _ = _checked(L, delta, sigma, workers, steps, None)
+    L, delta, sigma, workers, steps, _ = _checked_constants(L, delta, sigma, workers, steps, None)
     sup_gradient = AT_LEAST_ZERO.check("sup_gradient", sup_gradient)
     largest = 1.0 / (math.sqrt(12.0) * L)
     if lr is None:
@@ -194,13 +194,13 @@ def catch_up(
 
 
 def prior_nonconvex(*, L: float, delta: float, sigma: float, G: float, workers: int, steps: int) -> float:
-    """Return Eq. (1), the rate known before for data-dependent delays and bounded gradients, with constants 1.
+    """Return Eq. (1), the earlier rate for data-dependent delays and bounded gradients, with constants 1.
 
     Examples:
         >>> round(prior_nonconvex(L=1, delta=1, sigma=1, G=1, workers=7, steps=10_000), 4)
         0.0186
     """
-    L, delta, sigma, workers, steps, _ = _checked(L, delta, sigma, workers, steps, None)
+    L, delta, sigma, workers, steps, _ = _checked_constants(L, delta, sigma, workers, steps, None)
     extra = math.pow(AT_LEAST_ZERO.check("G", G) * L * delta * workers / steps, 2 / 3)
     return independent_nonconvex(L=L, delta=delta, sigma=sigma, workers=workers, steps=steps) + extra
 
@@ -212,7 +212,7 @@ def independent_nonconvex(*, L: float, delta: float, sigma: float, workers: int,
         >>> round(independent_nonconvex(L=1, delta=1, sigma=1, workers=7, steps=10_000), 4)
         0.0107
     """
-    L, delta, sigma, workers, steps, _ = _checked(L, delta, sigma, workers, steps, None)
+    L, delta, sigma, workers, steps, _ = _checked_constants(L, delta, sigma, workers, steps, None)
     return L * delta * workers / steps + sigma * math.sqrt(L * delta) / math.sqrt(steps)
 
 
@@ -223,7 +223,7 @@ def delay_adaptive_lr(*, L: float, delta: float, sigma: float, workers: int, ste
         >>> delay_adaptive_lr(L=1, delta=1, sigma=1, workers=7, steps=10_000, delay=50)
         0.01
     """
-    L, delta, sigma, workers, steps, _ = _checked(L, delta, sigma, workers, steps, None)
+    L, delta, sigma, workers, steps, _ = _checked_constants(L, delta, sigma, workers, steps, None)
     delay = whole_number("delay", delay)
     by_delay = 1.0 / (L * delay) if delay else math.inf
     by_noise = math.sqrt(delta / (L * steps)) / sigma if sigma else math.inf
@@ -231,7 +231,7 @@ def delay_adaptive_lr(*, L: float, delta: float, sigma: float, workers: int, ste
 
 
 def _smallest(a: float, c: float, d: float, largest: float) -> float:
-    """Return where ``a/x + c·x + d·x²`` is smallest up to ``largest``, by bisecting its slope."""
+    """Return the minimiser of ``a/x + c·x + d·x²`` up to ``largest``, by bisecting its slope."""
     low, high = 0.0, largest
     for _ in range(200):
         middle = (low + high) / 2
@@ -240,19 +240,19 @@ def _smallest(a: float, c: float, d: float, largest: float) -> float:
 
 
 def _first_noise(workers: int, sigma: float, sup_noise: float | None) -> float:
-    """Bound the mean square of the noise of whichever of M gradients comes first; one worker selects nothing."""
+    """Bound the mean squared noise of the first of M gradients to arrive; with one worker nothing is selected."""
     if workers == 1:
         return 0.0
     return min(workers * sigma**2, math.inf if sup_noise is None else sup_noise**2)
 
 
-def _checked(
+def _checked_constants(
     L: float, delta: float, sigma: float, workers: int, steps: int, sup_noise: float | None
 ) -> tuple[float, float, float, int, int, float | None]:
     L, delta = POSITIVE.check("L", L), POSITIVE.check("delta", delta)
     if not 1e-200 < L * delta < 1e200:
         raise ValueError(
-            f"Invalid L and delta values: their product {L * delta:g} is out of reach (expected 1e-200 to 1e200)"
+            f"Invalid L and delta values: their product {L * delta:g} is out of range (expected 1e-200 to 1e200)"
         )
     return (
         L,

@@ -1,4 +1,4 @@
-"""Theorem 2 as published and as it can be proved, and what came before."""
+"""Theorem 2 as published and as proved here, and earlier rates."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["Convex", "convex", "independent_convex", "prior_convex"]
 
 @dataclass(frozen=True)
 class Convex:
-    """What Algorithm 2 is promised: an interval of learning rates and a bound on the excess loss of ``x_T``.
+    """Learning rates of Algorithm 2, and a bound on the excess loss of ``x_T``.
 
     Attributes:
         lr_max: ``1/(4 L T)``.
-        lr_min: Where the term that grows as the learning rate shrinks reaches the others.
+        lr_min: The learning rate at which the term in 1/lr equals the other terms.
     """
 
     L: float
@@ -36,7 +36,7 @@ class Convex:
 
     @property
     def lr_min(self) -> float:
-        """The smallest one that keeps the rate."""
+        """The smallest learning rate that keeps the rate."""
         by_noise = 2.0 * (self.sigma / self.D + 2.0 * self.sigma_L) * math.sqrt(self.steps)
         rest = by_noise + 6.0 * self.L * (self.workers - 1) + 2.0 * self.G / self.D
         return 1.0 / (self.steps * max(4.0 * self.L, rest))
@@ -48,10 +48,10 @@ class Convex:
         return self._common(lr) + noise + 12.0 * D**2 * self.L * m / T
 
     def repaired(self, lr: float) -> float:
-        """Return what is proved for delays that depend on the data in any way (docs/theory.md).
+        """Return the bound proved for delays that depend on the data in any way (docs/theory.md).
 
-        With a bound on the norm of the noise the price is ``4 D (S + 2 D S_L)(M-1)/T``; without one a factor of
-        ``1 + sqrt(M-1)`` on the noise.
+        With a bound on the norm of the noise the extra term is ``4 D (S + 2 D S_L)(M-1)/T``; without one it is a factor
+        of ``1 + sqrt(M-1)`` on the noise.
         """
         D, T, m = self.D, self.steps, self.workers - 1
         noise = 4.0 * D * (self.sigma + 2.0 * D * self.sigma_L) * math.sqrt(T + m) / T
@@ -79,7 +79,7 @@ def convex(
     sup_noise: float | None = None,
     sup_noise_L: float | None = None,
 ) -> Convex:
-    """Return what Theorem 2 says for these constants, and what can be proved.
+    """Return Theorem 2 for these constants, as published and as proved.
 
     Args:
         L: Smoothness.
@@ -87,11 +87,11 @@ def convex(
         sigma: Bound on the standard deviation of a gradient's noise.
         workers: M.
         steps: T.
-        sigma_L: Bound on how fast that noise changes with the point, in mean square.
+        sigma_L: Lipschitz constant of the noise, in mean square.
         G: Norm of the gradient at the minimiser; zero if it is inside the set.
         sup_noise: Bound on the norm of the noise, for a tighter repaired bound.
-        sup_noise_L: Bound on how fast the noise changes with the point, for every sample; without it ``sup_noise`` is
-            of use only if ``sigma_L`` is zero.
+        sup_noise_L: Lipschitz constant of the noise, for every sample; without it ``sup_noise`` is used only if
+            ``sigma_L`` is zero.
 
     Examples:
         >>> promised = convex(L=1, D=2, sigma=1, workers=7, steps=10_000)
@@ -112,7 +112,7 @@ def convex(
 
 
 def prior_convex(*, G: float, D: float, workers: int, steps: int) -> float:
-    """Return Eq. (2), the rate known before for data-dependent delays and bounded gradients, with constants 1.
+    """Return Eq. (2), the earlier rate for data-dependent delays and bounded gradients, with constants 1.
 
     Examples:
         >>> round(prior_convex(G=1, D=2, workers=7, steps=10_000), 4)

@@ -1,4 +1,4 @@
-"""How many workers are worth having: by each bound, and on the clock."""
+"""Useful numbers of workers: by each bound, and in seconds."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def largest_useful_workers(
     sup_noise: float | None = None,
     D: float | None = None,
 ) -> dict[str, float]:
-    """Return by each bound the largest M whose own terms stay below the noise that is there with one worker too.
+    """Return for each bound the largest M whose extra terms stay below the noise term of one worker.
 
     Args:
         L: Smoothness.
         delta: Gap of the start.
         sigma: Standard deviation of a gradient's noise.
         steps: T.
-        G: Bound on the gradient, for the rate known before; left out without it.
-        sup_noise: Bound on the norm of the noise, for the repaired theorem; left out without it.
-        D: Diameter of the set, for the convex bounds; left out without it.
+        G: Bound on the gradient, for the earlier rate; without it that one is left out.
+        sup_noise: Bound on the norm of the noise, for the repaired theorem; without it that one is left out.
+        D: Diameter of the set, for the convex bounds; without it they are left out.
 
     Examples:
         >>> {name: round(m) for name, m in
@@ -62,7 +62,7 @@ def largest_useful_workers(
 
 
 def steps_needed(*, L: float, delta: float, sigma: float, workers: int, epsilon: float) -> int:
-    """Return how many updates bring the bound of Theorem 1 down to ``epsilon``, a mean squared gradient.
+    """Return the number of updates after which the bound of Theorem 1 is ``epsilon``, a mean squared gradient.
 
     Examples:
         >>> steps_needed(L=1, delta=1, sigma=1, workers=7, epsilon=0.1)
@@ -83,11 +83,12 @@ class Subset:
     """How many of the fastest workers to use.
 
     Attributes:
-        workers: That many.
-        steps: Updates it takes with them.
-        seconds: And time.
+        workers: The number of workers.
+        steps: Number of updates with them.
+        seconds: Duration of these updates.
         table: ``(workers, steps, seconds)`` for every number of workers.
-        optimal: The time no method can beat by more than a constant, with constants 1 (worker-dependent durations).
+        optimal: A lower bound on the time of any method up to a constant, here 1, for durations that depend on the
+            worker.
     """
 
     workers: int
@@ -98,13 +99,13 @@ class Subset:
 
 
 def fastest(durations: Sequence[float], *, L: float, delta: float, sigma: float, epsilon: float) -> Subset:
-    """Return how many of the fastest workers reach a mean squared gradient of ``epsilon`` soonest, by Theorem 1.
+    """Return how many of the fastest workers reach a mean squared gradient of ``epsilon`` first, by Theorem 1.
 
-    For durations that depend on the worker alone. A further worker adds arrivals and delays; from some speed on it
-    costs more updates than it brings.
+    For durations that depend only on the worker. One more worker adds arrivals and delays; a slow one costs more
+    updates than it adds.
 
     Args:
-        durations: Seconds a gradient takes on each worker, in any order.
+        durations: Seconds per gradient for each worker, in any order.
         L: Smoothness.
         delta: Gap of the start.
         sigma: Standard deviation of a gradient's noise.

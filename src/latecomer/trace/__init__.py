@@ -1,4 +1,4 @@
-"""The record of a run: schema, validation, Parquet in and out, summaries."""
+"""Traces: the schedule of a run as a table, with validation, Parquet files and summaries."""
 
 from .schema import COLUMNS, STATUSES, Header, TraceError
 from .table import Trace

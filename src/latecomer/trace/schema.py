@@ -1,4 +1,4 @@
-"""What a trace consists of: its columns, its header, and the words in it."""
+"""The columns and the header of a trace."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import numpy as np
 __all__ = ["ARRIVED", "COLUMNS", "NULLS", "STATUSES", "Header", "TraceError"]
 
 STATUSES = ("applied", "zero", "dropped", "held", "cancelled", "lost")
-"""What may become of a ticket. One that is still in flight when the record ends has none of them."""
+"""Possible statuses of a ticket; one that is still in flight at the end of the trace has none."""
 ARRIVED = frozenset({"applied", "zero", "dropped", "held"})
 
 COLUMNS: Mapping[str, type] = MappingProxyType(
     {
-        "ticket": np.int64,  # a counter; it fixes the sample. One that was lost has a row each time it is issued
-        "worker": np.int32,  # the seat it went to
-        "seen": np.int64,  # arrivals the server had counted when it was issued
+        "ticket": np.int64,  # number; fixes the sample. A lost ticket has one row per issue
+        "worker": np.int32,  # worker it was issued to
+        "seen": np.int64,  # arrivals counted when it was issued
         "version": np.int64,  # index of the iterate it starts from
-        "arrival": np.int64,  # which arrival it was; 0 here and null in the file if it never arrived
-        "update": np.int64,  # which update it made; 0 and null if none
-        "ended": np.int64,  # arrivals counted when it was lost or called off; -1 and null if it was not
-        "group": np.int16,  # what makes its sample fast (0) or slow (1, 2, ...); -1 and null if unknown
-        "sample": np.uint64,  # the seed of its sample
-        "start": np.float64,  # clock; NaN and null where there is none
+        "arrival": np.int64,  # index of its arrival; 0 here and null in the file if it never arrived
+        "update": np.int64,  # index of its update; 0 and null if none
+        "ended": np.int64,  # arrivals counted when it was lost or cancelled; -1 and null otherwise
+        "group": np.int16,  # group of its sample, fast (0) or slow (1, 2, ...); -1 and null if unknown
+        "sample": np.uint64,  # seed of its sample
+        "start": np.float64,  # time on the clock; NaN and null without a clock
         "end": np.float64,
         "status": np.int8,  # index into STATUSES; -1 and null while in flight
     }
@@ -35,7 +35,7 @@ NULLS: Mapping[str, Any] = MappingProxyType({"arrival": 0, "update": 0, "ended":
 
 
 class TraceError(ValueError):
-    """A trace that breaks a rule, or a file that is no trace."""
+    """A trace that violates a rule, or a file that is not a trace."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,17 @@ class Header:
 
     Args:
         policy: Name of the policy that made the schedule.
-        workers: Number of seats, the paper's M: those at the start and those that joined.
+        workers: Number of workers, the paper's M: those at the start and those that joined.
         seed: Draws arrivals and samples.
         groups: Names of the groups, fastest first.
-        model: Where the schedule comes from, for people.
+        model: Description of where the schedule comes from.
         clock: ``"none"``, ``"virtual"`` or ``"real"``.
-        strict: Whether every worker went on at once from the iterate its last arrival made: true unless workers joined,
-            left or paused during the run, or tickets were lost or called off.
-        joined: Who took a seat during the run: arrivals counted by then, and the seat.
-        left: Who gave one up, in the same way.
-        given_up: Tickets that nobody could compute: they arrived with weight zero under any method.
-        versions: Versions of what made it.
+        strict: Whether every worker continued immediately from the iterate that its last arrival made: true unless
+            workers joined, left or paused during the run, or tickets were lost or cancelled.
+        joined: Workers that joined during the run, as pairs (arrivals counted by then, worker).
+        left: Workers that left, in the same form.
+        given_up: Tickets that no worker could compute: they arrive with weight zero under any method.
+        versions: Versions of the software that made the trace.
 
     Examples:
         >>> Header(workers=7, seed=0).policy

@@ -1,4 +1,4 @@
-"""What a trace looks like, in words and numbers for people."""
+"""Summary of a trace as text."""
 
 from __future__ import annotations
 
@@ -17,22 +17,7 @@ __all__ = ["describe", "summary"]
 
 
 def describe(trace: Trace) -> str:
-    """Summarise a trace: delays by group and by worker, shares, what was in flight.
-
-    Examples:
-        >>> import latecomer as lc
-        >>> print(lc.delays.Constant(workers=2).trace(steps=100, seed=0).describe())
-        100 arrivals of 101 tickets, 2 workers, policy async, seed 0
-        Constant(workers=2)
-        in flight besides the arriving one: 1.00 on average, at most 1
-        <BLANKLINE>
-        group             arrivals    share   mean delay   median   largest
-        all                    100   1.0000         0.99      1.0         1
-        <BLANKLINE>
-        worker            arrivals    share   mean delay   median   largest
-        0                       50   0.5000         0.98      1.0         1
-        1                       50   0.5000         1.00      1.0         1
-    """
+    """Summarise a trace: delays by group and by worker, shares, tickets in flight."""
     header = trace.header
     lines = [
         f"{len(trace):,} arrivals of {int(trace.columns['ticket'].max()) + 1:,} tickets, {header.workers:,} workers, "
@@ -40,17 +25,17 @@ def describe(trace: Trace) -> str:
         header.model or "recorded",
     ]
     if len(trace) == 0:
-        return "\n".join([*lines, "nothing has arrived"])
+        return "\n".join([*lines, "no arrivals"])
     out = trace.in_flight
     lines.append(f"in flight besides the arriving one: {out.mean():.2f} on average, at most {out.max():,}")
     codes = trace.columns["status"]
-    counts = {word: int((codes == code).sum()) for code, word in enumerate(STATUSES) if (codes == code).any()}
+    counts = {status: int((codes == code).sum()) for code, status in enumerate(STATUSES) if (codes == code).any()}
     if set(counts) != {"applied"}:
-        lines.append("became: " + ", ".join(f"{word} {count:,}" for word, count in counts.items()))
+        lines.append("status: " + ", ".join(f"{status} {count:,}" for status, count in counts.items()))
         if "zero" in counts:
             lines.append(
-                "zero: it counted and weighed nothing; so does version 1 under a rule that gives every version one "
-                "place, for every worker but the first to return it"
+                "zero: it counted with weight zero; rules that count every version once also give weight zero to "
+                "version 1, except for its first arrival"
             )
     if header.joined or header.left:
         lines.append(
@@ -60,7 +45,7 @@ def describe(trace: Trace) -> str:
     if header.clock != "none":
         seconds = float(trace.end.max() - np.nanmin(trace.columns["start"]))
         rate = len(trace) / seconds if seconds else np.inf
-        lines.append(f"{header.clock} clock: {seconds:,.6g} s, {rate:,.6g} arrivals a second")
+        lines.append(f"{header.clock} clock: {seconds:,.6g} s, {rate:,.6g} arrivals per second")
     lines += ["", *_table("group", header.groups, trace.group, trace)]
     lines += ["", *_table("worker", range(header.workers), trace.worker, trace)]
     return "\n".join(lines)

@@ -1,7 +1,7 @@
-"""The record of a run: one row a ticket, who took it, from which version, on which sample, what became of it.
+"""The trace of a run: one row per ticket, with its worker, version, sample, arrival and status.
 
-A trace says everything about a schedule and nothing about parameters. It is kept as plain numpy columns, saved as
-Parquet with a versioned header, and checked against every rule of its policy when it is made and when it is loaded.
+A trace has everything about a schedule and nothing about parameters. It is kept as numpy columns, saved as Parquet with
+a versioned header, and checked against every rule of its policy when it is made or loaded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .rules import check
+from .rules import check_trace
 from .schema import COLUMNS, NULLS, STATUSES, Header, TraceError
 from .summary import describe
 
@@ -28,8 +28,8 @@ class Trace:
     """The table of all tickets of a run.
 
     The properties `arrival`, `ticket`, `worker`, `version`, `update`, `delay`, `group`, `sample`, `start`, `end` and
-    `status` have one entry an arrival, in order of arrival; `columns` has one row a ticket, arrived or not, and another
-    one each time a lost ticket is issued again.
+    `status` have one entry per arrival, in order of arrival. `columns` has one row per ticket, arrived or not, and
+    another row each time a lost ticket is issued again.
 
     Examples:
         >>> import latecomer as lc
@@ -50,9 +50,9 @@ class Trace:
             ).view()  # read-only here, not for the caller
             column.setflags(write=False)
             self.columns[name] = column
-        check(self.header, self.columns)
+        check_trace(self.header, self.columns)
 
-    # ---- one entry an arrival -----------------------------------------------------------------------------------
+    # ---- one entry per arrival ----------------------------------------------------------------------------------
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
@@ -75,12 +75,12 @@ class Trace:
 
     @cached_property
     def ticket(self) -> NDArray[np.int64]:
-        """Which ticket arrived."""
+        """Number of the ticket that arrived."""
         return self._arrived("ticket")
 
     @cached_property
     def worker(self) -> NDArray[np.int32]:
-        """Who handed it in."""
+        """Worker that returned it."""
         return self._arrived("worker")
 
     @cached_property
@@ -97,62 +97,62 @@ class Trace:
 
     @cached_property
     def update(self) -> NDArray[np.int64]:
-        """Which update it made, 0 if none."""
+        """Index of the update it made, 0 if none."""
         return self._arrived("update")
 
     @cached_property
     def group(self) -> NDArray[np.int16]:
-        """Which group its sample belongs to: 0 the fastest."""
+        """Group of its sample, 0 for the fastest."""
         return self._arrived("group")
 
     @cached_property
     def sample(self) -> NDArray[np.uint64]:
-        """The seed of its sample."""
+        """Seed of its sample."""
         return self._arrived("sample")
 
     @cached_property
     def start(self) -> NDArray[np.float64]:
-        """Clock when it was issued, NaN without a clock."""
+        """Time at which it was issued, NaN without a clock."""
         return self._arrived("start")
 
     @cached_property
     def end(self) -> NDArray[np.float64]:
-        """Clock when it arrived, NaN without a clock."""
+        """Time at which it arrived, NaN without a clock."""
         return self._arrived("end")
 
     @cached_property
     def status(self) -> NDArray[np.str_]:
-        """What became of it, as a word."""
-        words: NDArray[np.str_] = np.array(STATUSES)[self._arrived("status")]
-        return words
+        """Its status, by name."""
+        names: NDArray[np.str_] = np.array(STATUSES)[self._arrived("status")]
+        return names
 
     @property
     def given_up(self) -> dict[int, int]:
-        """The samples of tickets that nobody could compute and that counted with weight zero, by ticket."""
+        """Sample seeds of tickets that no worker could compute and that count with weight zero, by ticket."""
         tickets, samples = self.columns["ticket"], self.columns["sample"]
         return {number: int(samples[tickets == number][0]) for number in self.header.given_up}
 
     @cached_property
     def in_flight(self) -> NDArray[np.int64]:
-        """How many other tickets were out when each arrival came in: the size of the paper's T(t)."""
+        """Number of other tickets in flight at each arrival: the size of the paper's T(t)."""
         c, steps = self.columns, len(self)
-        fresh = np.diff(np.maximum.accumulate(c["ticket"]), prepend=-1) > 0  # one that was lost is still out
-        called_off = c["status"] == STATUSES.index("cancelled")
-        return _counted(c["seen"][fresh], steps) - _counted(c["ended"][called_off], steps) - self.arrival
+        fresh = np.diff(np.maximum.accumulate(c["ticket"]), prepend=-1) > 0  # a lost ticket is still in flight
+        cancelled = c["status"] == STATUSES.index("cancelled")
+        return _counted(c["seen"][fresh], steps) - _counted(c["ended"][cancelled], steps) - self.arrival
 
     @cached_property
     def workers(self) -> NDArray[np.int64]:
-        """How many workers there were when each arrival came in, the paper's M."""
+        """Number of workers at each arrival, the paper's M."""
         first, steps = self.header.workers - len(self.header.joined), len(self)
         joined, left = (
-            np.array([at for at, _ in who], dtype=np.int64) for who in (self.header.joined, self.header.left)
+            np.array([at for at, _ in changes], dtype=np.int64) for changes in (self.header.joined, self.header.left)
         )
         return first + _counted(joined, steps) - _counted(left, steps)
 
     # ---- the same schedule -------------------------------------------------------------------------------------
 
     def head(self, steps: int) -> Trace:
-        """Return the trace of the first ``steps`` arrivals; the later ones are in flight, their groups unknown.
+        """Return the trace of the first ``steps`` arrivals; later ones are in flight, with unknown groups.
 
         Examples:
             >>> import latecomer as lc
@@ -160,7 +160,7 @@ class Trace:
             4
         """
         if not 1 <= steps <= len(self):
-            raise TraceError(f"Cannot take {steps} arrivals of a trace that has {len(self)}")
+            raise TraceError(f"Invalid steps value: {steps} (the trace has {len(self)} arrivals)")
         keep = self.columns["seen"] < steps
         columns = {name: column[keep].copy() for name, column in self.columns.items()}
         late = columns["arrival"] > steps
@@ -168,7 +168,8 @@ class Trace:
         for name, null in {**NULLS, "end": np.nan}.items():
             columns[name][late] = null
         joined, left = (
-            tuple(event for event in who if event[0] < steps) for who in (self.header.joined, self.header.left)
+            tuple(change for change in changes if change[0] < steps)
+            for changes in (self.header.joined, self.header.left)
         )
         workers = self.header.workers - len(self.header.joined) + len(joined)
         arrived = set(columns["ticket"][columns["arrival"] > 0].tolist())
@@ -199,13 +200,13 @@ class Trace:
         return f"<Trace of {len(self)} arrivals, {self.header.workers} workers, {self.header.model or 'recorded'}>"
 
     def describe(self) -> str:
-        """Return a summary for people: delays by group and by worker, shares, what was in flight."""
+        """Return a summary for people: delays by group and by worker, shares, tickets in flight."""
         return describe(self)
 
     # ---- files --------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the trace as Parquet; an existing file is replaced in one go or not at all.
+        """Write the trace as Parquet; an existing file is replaced atomically.
 
         Examples:
             >>> import latecomer as lc, tempfile
@@ -220,7 +221,7 @@ class Trace:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Trace:
-        """Read a trace and check every rule of its policy; a file that is none gets one clear sentence."""
+        """Read a trace and check every rule of its policy."""
         from .parquet import checksum, read
 
         header, columns, stated = read(Path(path))
@@ -229,12 +230,10 @@ class Trace:
         except TraceError as error:
             raise TraceError(f"{path}: {error}") from None
         if checksum(trace.header, trace.columns) != stated:
-            raise TraceError(
-                f"{path} does not fit its own checksum: it is damaged, or was changed after it was written"
-            )
+            raise TraceError(f"{path} does not match its checksum: it is damaged, or was changed after it was written")
         return trace
 
 
 def _counted(times: NDArray[np.int64], steps: int) -> NDArray[np.int64]:
-    """Say for each of the arrivals 1 to ``steps`` how many of these times, in arrivals counted, came before it."""
+    """Return for each of the arrivals 1 to ``steps`` how many of these times, counted in arrivals, came before it."""
     return np.cumsum(np.bincount(times, minlength=steps + 1))[:steps]

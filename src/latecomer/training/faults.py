@@ -1,4 +1,4 @@
-"""What a run does when a worker dies, hangs, raises or does not come: nothing is lost, and nothing counts twice."""
+"""Faults of a run: workers that die, hang, raise or do not start. No ticket is lost and none counts twice."""
 
 from __future__ import annotations
 
@@ -19,45 +19,38 @@ from .workers import WorkerSeats
 
 __all__ = ["FaultHandling", "StartupFailures"]
 
-_HOPELESS = 3  # so many tickets that raise before any other has come back end a run
+_MAX_FIRST_FAILURES = 3  # this many given-up tickets before any success end a run whose task raises
 
 
 class StartupFailures:
-    """Counts workers that die before they are ready, and gives up when that would go on for ever.
+    """Counts workers that die before they are ready, and raises if they would die for ever.
 
     Args:
-        seats: How many workers there may be.
-
-    Examples:
-        >>> startup_failures = StartupFailures(seats=2)
-        >>> startup_failures.died(Died(0, "killed by SIGKILL"))
-        >>> startup_failures.died(Died(0, "exit code 1"))
-        Traceback (most recent call last):
-        ValueError: Workers die before they are ready (exit code 1); everything a task uses must be importable, and a
-            script that calls fit needs `if __name__ == '__main__':` around the call
+        max_workers: Largest number of workers.
     """
 
-    def __init__(self, seats: int) -> None:
-        self.seats = seats
-        self._count, self._anybody = 0, False
+    def __init__(self, max_workers: int) -> None:
+        self.max_workers = max_workers
+        self._count, self._any_ready = 0, False
 
     def ready(self) -> None:
-        """Note that a worker is up."""
-        self._count, self._anybody = 0, True
+        """Record that a worker is ready."""
+        self._count, self._any_ready = 0, True
 
     def died(self, event: Died) -> None:
-        """Note a death; a signal may be bad luck, but who ends by itself before anybody was up will do so again."""
+        """Record a death; raise if it was not a signal and no worker was ever ready, or after too many deaths."""
         self._count += 1
-        hopeless = not self._anybody and not event.reason.startswith("killed")
-        if hopeless or self._count >= 2 * self.seats + 1:
+        # A signal may come from outside; an exit before any worker was ready will happen again.
+        exits_by_itself = not self._any_ready and not event.reason.startswith("killed")
+        if exits_by_itself or self._count >= 2 * self.max_workers + 1:
             raise ValueError(f"Workers die before they are ready ({event.reason}); {IMPORTABLE}")
 
 
 class FaultHandling(ABC):
-    """The part of a training loop that deals with faults.
+    """The part of the training loop that handles faults.
 
-    A dead worker is replaced. Its ticket is issued again at the same iterate, so a death is only a longer delay; a
-    ticket that has come to nothing ``attempts`` times counts as an arrival of weight zero.
+    A dead worker is replaced. Its ticket is issued again at the same iterate, so a death is only a longer delay. A
+    ticket that has failed ``attempts`` times counts as an arrival of weight zero.
     """
 
     state: JournaledRun
@@ -68,16 +61,16 @@ class FaultHandling(ABC):
     attempts: int
     timeout: float | None
 
-    def __init__(self, workers: int, seats: int) -> None:
+    def __init__(self, workers: int, max_workers: int) -> None:
         self.deaths = self.failures = self.reissued = self.ignored = 0
         self.reasons: dict[int, str] = {}
-        self._tried: dict[int, int] = {}  # ticket -> how often it has come to nothing
-        self._up: set[int] = set()  # workers that can take a job, or have one
+        self._failed_attempts: dict[int, int] = {}  # ticket -> number of failed attempts
+        self._up: set[int] = set()  # workers that are ready or have a job
         self._idle: set[int] = set()
-        self._killed: set[int] = set()  # whose death has not been heard of
-        self._since: dict[int, float] = {}  # worker -> when it got its job
-        self._seats, self._startup_failures = WorkerSeats(workers), StartupFailures(seats)
-        self._news: deque[Event] = deque()
+        self._being_killed: set[int] = set()  # killed workers whose death the engine has not reported yet
+        self._job_started: dict[int, float] = {}  # worker -> time at which it got its job
+        self._seats, self._startup_failures = WorkerSeats(workers), StartupFailures(max_workers)
+        self._events: deque[Event] = deque()
         self._deferred_warnings: list[str] = []
         self._warned_missing = False
 
@@ -89,7 +82,7 @@ class FaultHandling(ABC):
     @property
     @abstractmethod
     def now(self) -> float:
-        """The run's clock."""
+        """Time on the run's clock."""
 
     @abstractmethod
     def kill(self, worker: int) -> bool:
@@ -97,91 +90,93 @@ class FaultHandling(ABC):
 
     @abstractmethod
     def _waited(self) -> float:
-        """Return for how many seconds the run has waited for workers, 0 once it has begun."""
+        """Return how many seconds the run has waited for its first workers, 0 once training has begun."""
 
     @abstractmethod
-    def _take(self, events: Sequence[Event]) -> None:
-        """Sort new events."""
+    def _enqueue(self, events: Sequence[Event]) -> None:
+        """Queue new events."""
 
     @abstractmethod
-    def _fill(self) -> None:
-        """Give tickets to all who wait."""
+    def _issue_tickets(self) -> None:
+        """Issue tickets to idle workers."""
 
     @abstractmethod
     def _arrived(self, ticket: Ticket, outcome: Outcome, loss: float) -> None:
         """Count an arrival."""
 
     def _died(self, worker: int, event: Died) -> None:
-        """Put a new worker into the seat of a dead one."""
+        """Replace a dead worker."""
         self.deaths += 1
         self._idle.discard(worker)
-        self._since.pop(worker, None)
-        never_ready = worker not in self._up and worker not in self._killed
+        self._job_started.pop(worker, None)
+        never_ready = worker not in self._up and worker not in self._being_killed
         if never_ready:
             self._startup_failures.died(event)
         self._up.discard(worker)
-        self._killed.discard(worker)
+        self._being_killed.discard(worker)
         self.engine.restart(event.seat)
         ticket = self.server.holds(worker)
-        if ticket is not None and not never_ready:  # who has not begun with it cannot have died of it
-            self._again(ticket, event.reason)
+        if ticket is not None and not never_ready:  # a worker that never started cannot have died of its ticket
+            self._retry(ticket, event.reason)
 
-    def _again(self, ticket: Ticket, reason: str, raised: Failed | None = None) -> None:
-        """Have a ticket that came to nothing computed again, or give it up."""
-        self._since.pop(ticket.worker, None)
-        tried = self._tried[ticket.number] = self._tried.get(ticket.number, 0) + 1
+    def _retry(self, ticket: Ticket, reason: str, raised: Failed | None = None) -> None:
+        """Issue a failed ticket again, or give it up after ``attempts`` failures."""
+        self._job_started.pop(ticket.worker, None)
+        failed = self._failed_attempts[ticket.number] = self._failed_attempts.get(ticket.number, 0) + 1
         self.reasons[ticket.number] = reason
-        if tried < self.attempts:
+        if failed < self.attempts:
             self.state.lose(ticket, self.now, raised is not None)
-            self._fill()
+            self._issue_tickets()
             return
-        words = f"sample {ticket.sample}"
-        nothing_yet = self.server.arrivals == self.server.given_up
-        if nothing_yet and raised is not None and self.server.arrivals + 1 >= min(_HOPELESS, self.steps):
+        samples = f"sample {ticket.sample}"
+        # If the first tickets all raise, the task is wrong: stop with its error instead of counting zeros to the end.
+        no_success_yet = self.server.arrivals == self.server.given_up
+        if no_success_yet and raised is not None and self.server.arrivals + 1 >= min(_MAX_FIRST_FAILURES, self.steps):
             where = f" ({raised.where})" if raised.where else ""
-            raise ValueError(f"The task raises on its first tickets: {reason}{where}")
-        with contextlib.suppress(Exception):  # the task's own code, which may raise here too
-            words = self.state.problem.words(ticket.number, ticket.sample)
+            raise ValueError(f"The task raised on its first tickets: {reason}{where}")
+        with contextlib.suppress(Exception):  # user code, which may raise here too
+            samples = self.state.problem.describe_samples(ticket.number, ticket.sample)
         self._deferred_warnings.append(
-            f"Ticket {ticket.number} ({words}) came to nothing {tried} times, last: {reason}; it counts "
-            "with weight zero"
+            f"Ticket {ticket.number} ({samples}) failed {failed} times, last: {reason}; it counts with weight zero"
         )
-        if not nothing_yet:
+        # While nothing has succeeded, the error above may still come, and the warnings would only repeat it.
+        if not no_success_yet:
             self._emit_deferred_warnings()
         self._arrived(ticket, self.state.give_up(ticket, self.now, raised is not None), math.nan)
 
     def _emit_deferred_warnings(self) -> None:
         """Warn of tickets that were given up, once it is clear that not all of them are."""
-        for words in self._deferred_warnings:
-            warnings.warn(words, stacklevel=2)
+        for message in self._deferred_warnings:
+            warnings.warn(message, stacklevel=2)
         self._deferred_warnings = []
 
     def _kill_timed_out(self) -> None:
-        """Kill workers whose job takes longer than ``timeout``."""
+        """Kill workers whose job has taken longer than ``timeout``."""
         if self.timeout is None:
             return
         limit = time.monotonic() - self.timeout
-        if not any(since <= limit for since in self._since.values()):
+        if not any(since <= limit for since in self._job_started.values()):
             return
-        self._take(self.engine.events(0.0))  # it may be the server that was slow
-        answered = {self._seats.worker(event.seat) for event in self._news}
-        for worker, since in list(self._since.items()):
+        # If the server was slow, answers may be waiting already: only a worker without one is killed.
+        self._enqueue(self.engine.events(0.0))
+        answered = {self._seats.worker(event.seat) for event in self._events}
+        for worker, since in list(self._job_started.items()):
             if since <= limit and worker not in answered:
                 self.kill(worker)
 
     def _release_absent(self) -> None:
-        """Let others have the tickets of those who have not come back after a restart of the server."""
+        """Free the tickets of workers that have not come back after a restart of the server."""
         for ticket in self.server.in_flight:
             if ticket.worker not in self._up and self.server.holds(ticket.worker) == ticket:
                 self.state.lose(ticket, self.now, absent=True)
 
     def _warn_missing_workers(self) -> None:
-        """Say once why nothing happens."""
+        """Warn once that the run is still waiting for workers."""
         if self._warned_missing or self._waited() <= WAIT_WARNING:
             return
         self._warned_missing = True
         warnings.warn(
-            f"After {WAIT_WARNING:g} s {len(self._up)} of {self.workers} workers are ready, and the run begins with "
-            f"{self.min_workers}: is there room for them? min_workers= begins with fewer",
+            f"After {WAIT_WARNING:g} s {len(self._up)} of {self.workers} workers are ready; the run begins with "
+            f"{self.min_workers}. Are there enough free cores? min_workers= lets it begin with fewer",
             stacklevel=2,
         )

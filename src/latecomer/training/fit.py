@@ -1,4 +1,4 @@
-"""Train a model on real workers that never wait for each other."""
+"""Asynchronous training on real workers."""
 
 from __future__ import annotations
 
@@ -67,47 +67,47 @@ def fit(
     max_workers: int | None = None,
     **options: Any,
 ) -> Run:
-    """Train a model with workers that never wait for each other; it holds the result afterwards.
+    """Train a model with workers that do not wait for each other; the model holds the result afterwards.
 
     Args:
-        model: The module, a function that makes it, a `Task`, or any `latecomer.problems.Problem`; with the latter two
-            everything about data and loss is theirs.
-        loss_fn: A loss of torch, or ``loss_fn(model, batch)``; see `Task`.
+        model: The module, a function that returns it, a `Task`, or any `latecomer.problems.Problem`. A task or problem
+            has its own data and loss.
+        loss_fn: A torch loss, or ``loss_fn(model, batch)``; see `Task`.
         dataset: Map-style dataset; see `Task`.
         steps: Contributions to count. With ``sync=True`` an update takes ``workers`` of them.
         method: A name in `latecomer.optim.METHODS`; balanced catch-up is stable and fair to slow samples.
-        workers: How many; on one machine no more than it has cores. With twice the workers, use half the beta.
+        workers: Number of workers; on one machine at most one per core. With twice the workers, use half the beta.
         engine: ``"local"`` for processes, ``"inline"`` for this process, ``"ray"`` for Ray on this machine, or an
             `Engine`, such as ``latecomer.engines.ray.RayEngine("auto")`` for a cluster.
         batch_size: Samples per batch, 32 by default.
-        collate_fn: Makes a batch of a list of samples.
+        collate_fn: Combines a list of samples into a batch.
         sampler: None for epochs, ``"independent"``, or a torch sampler.
-        batch_fn: Instead of a dataset, the batch of a ticket by its seed.
-        group_fn: Which group a batch belongs to.
+        batch_fn: Instead of a dataset, a function that returns the batch for a ticket's sample seed.
+        group_fn: Returns the group of a batch.
         groups: Names of the groups.
-        evaluate: ``evaluate(model)`` returns metrics; it runs in a process of its own while training goes on.
+        evaluate: ``evaluate(model)`` returns metrics; it runs in a separate process while training goes on.
         clip_norm: Scale every gradient down to this norm.
-        clip_value: Clamp every entry of a gradient to this size.
-        scheduler: Makes a torch learning-rate scheduler out of the optimizer; it steps with every update.
+        clip_value: Clamp every entry of a gradient to ``[-clip_value, clip_value]``.
+        scheduler: Function of the optimizer that returns a torch learning-rate scheduler; it steps with every update.
         sync: Wait for all workers before every update, for comparison.
-        seed: Draws the samples; a problem's model is initialised by it too.
+        seed: Draws the samples; it also initialises a problem's model.
         evaluate_every: Contributions between evaluations; a tenth of the run by default.
-        checkpoint: A folder; if it has a checkpoint of this run, the run goes on from it.
+        checkpoint: A folder; if it has a checkpoint of this run, the run resumes from it.
         checkpoint_every: Contributions between checkpoints; as often as evaluations by default.
-        keep: How many checkpoints to keep.
-        record: A file for the trace, which `latecomer.training.replay` and ``latecomer replay`` take; what the run
-            ended with goes beside it.
-        callbacks: Who is told about arrivals and evaluations.
+        keep: Number of checkpoints to keep.
+        record: A file for the trace, for `latecomer.training.replay` and ``latecomer replay``; the final parameters are
+            written beside it.
+        callbacks: Called after arrivals and evaluations.
         progress: True or a rich `Console` to show a line of progress; or a function of (contributions so far, total),
-            called at every evaluation. What it raises ends the run.
+            called at every evaluation. If it raises, the run ends.
         tensorboard: A folder for TensorBoard; needs ``latecomer[tensorboard]``.
-        attempts: How often a ticket may kill its worker, or raise, before it counts with weight zero.
+        attempts: How often a ticket may kill its worker or raise before it counts with weight zero.
         timeout: Seconds after which a job counts as hung; its worker is killed and the ticket issued again. Set it well
             above the longest job.
-        min_workers: How many workers must be ready before the run begins; all of them if left out.
-        max_workers: How many there may be. Seats past ``workers`` are asked for at once and join when somebody takes
-            them, on a cluster when there is room; the first ticket of who joins later weighs nothing, so that no
-            version counts twice. A seat whose worker is lost stays, for whoever comes next.
+        min_workers: Number of workers that must be ready before the run begins; all of them by default.
+        max_workers: Largest number of workers. Those beyond ``workers`` are requested at the start and join when ready,
+            on a cluster when it has room. The first ticket of a worker that joins later has weight zero, so that
+            no version counts twice. A lost worker is replaced as soon as there is room.
         **options: Hyper-parameters of the method: lr, beta, ...
 
     Examples:
@@ -129,11 +129,11 @@ def fit(
         raise ValueError(f"Invalid min_workers or max_workers: {least}, {most} (min <= max; equal if sync)")
     if timeout is not None:
         POSITIVE.check("timeout", timeout)
-    of_the_task = {
+    task_arguments = {
         "batch_size": batch_size, "collate_fn": collate_fn, "sampler": sampler, "batch_fn": batch_fn,
         "group_fn": group_fn, "groups": groups, "evaluate": evaluate, "clip_norm": clip_norm, "clip_value": clip_value,
     }  # fmt: skip
-    problem = _problem(model, loss_fn, dataset, {k: v for k, v in of_the_task.items() if v is not NOT_GIVEN})
+    problem = _problem(model, loss_fn, dataset, {k: v for k, v in task_arguments.items() if v is not NOT_GIVEN})
     if isinstance(problem, Task):
         problem.seed = seed
         scheduler = scheduler or problem.scheduler
@@ -152,7 +152,7 @@ def fit(
     about = {"method": method, "options": options, "seed": seed, "start": digest(state.flat.x), **rounded}
     about |= {"torch": torch.__version__, "problem": repr(problem), "scheduler": stable_name(scheduler)}
     saver = None
-    if checkpoint is not None:  # last, for it locks the folder
+    if checkpoint is not None:  # last, because it locks the folder
         saver = Saver(
             checkpoint,
             every=every if checkpoint_every is None else checkpoint_every,
@@ -167,15 +167,15 @@ def fit(
 
 
 def _problem(model: Any, loss_fn: Any, dataset: Any, given: Mapping[str, Any]) -> Problem:
-    """Return what to train: a task or problem as it is, or a task made of its parts."""
+    """Return the user's task or problem, or a task made of the arguments."""
     if not isinstance(model, Problem):
         if loss_fn is None:
-            raise ValueError("fit needs a loss_fn: a loss of torch, or a function loss_fn(model, batch)")
+            raise ValueError("fit needs a loss_fn: a torch loss, or a function loss_fn(model, batch)")
         return Task(model, loss_fn, dataset, **given)
     if loss_fn is not None or dataset is not None:
-        raise ValueError("A task or a problem brings its own loss and data: leave loss_fn and dataset out")
+        raise ValueError("A task or a problem has its own loss and data: leave out loss_fn and dataset")
     if given:
-        raise ValueError(f"{next(iter(given))} belongs to the task or problem itself: give it there, not to fit")
+        raise ValueError(f"{next(iter(given))} belongs to the task or problem: pass it there, not to fit")
     return model
 
 
@@ -190,7 +190,7 @@ def _check_arguments(scheduler: Any, sync: Any, paths: Mapping[str, Any]) -> Non
 
 
 def make_engine(engine: str | Engine) -> Engine:
-    """Return an engine by its name."""
+    """Return the engine with this name."""
     if isinstance(engine, Engine):
         return engine
     if engine == "local":
@@ -209,7 +209,7 @@ def make_engine(engine: str | Engine) -> Engine:
 
 
 def _run(loop: TrainingLoop, saver: Saver | None, path: Path | None, about: Mapping[str, Any]) -> Run:
-    """Start, loop, and leave everything in order however it ends."""
+    """Start the workers, train, and save and close everything, also after an error."""
     state, server = loop.state, loop.server
     with contextlib.ExitStack() as stack, interrupts_between_arrivals() as interrupted:
         for callback in loop.callbacks:
@@ -220,18 +220,18 @@ def _run(loop: TrainingLoop, saver: Saver | None, path: Path | None, about: Mapp
         else:
             stack.callback(saver.close)
             saved, entries = saver.restore()
-            loop.listen(interrupted)
+            loop.set_interrupts(interrupted)
             saver.begin(loop.start(saved, entries))
-            if saved is None or entries:  # nothing is counted before the first one is there
+            if saved is None or entries:  # no arrival is counted before the first checkpoint exists
                 saver.save(server.arrivals, loop.state_dict(), now=saved is None)
         begun, before = loop.now, server.arrivals  # the clock starts with the first worker that is ready
 
-        def each() -> None:
+        def on_arrival() -> None:
             if saver is not None and server.arrivals % saver.every == 0:
                 saver.save(server.arrivals, loop.state_dict())
 
         try:
-            loop.run(interrupted, each)
+            loop.run(interrupted, on_arrival)
         finally:
             if saver is not None and server.arrivals != saver.saved_at:
                 saver.save(server.arrivals, loop.state_dict())

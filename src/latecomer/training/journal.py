@@ -1,4 +1,4 @@
-"""A line for everything that is counted, so that what a dead server had applied can be done again to the bit."""
+"""The journal: one entry per counted change, so that the work of a crashed server can be repeated to the bit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import BinaryIO, NamedTuple
 __all__ = ["ABSENT", "Entry", "Journal"]
 
 ABSENT = 2
-"""The ``group`` of a loss that is nobody's fault; of others it is 1 if the task raised, 0 if the worker died."""
+"""The ``group`` of a lost ticket whose worker was absent; 1 means that the task raised, 0 that the worker died."""
 
 _GAP = b"X"
 _ENTRY = struct.Struct("<ciqid")
@@ -19,15 +19,15 @@ _SIZE = _ENTRY.size + _CHECK.size
 
 
 class Entry(NamedTuple):
-    """Something that was counted.
+    """One change of the run's state.
 
     Args:
         kind: ``b"I"`` issued, ``b"L"`` lost, ``b"A"`` arrived, ``b"G"`` given up, ``b"J"`` joined; ``b"X"`` where
             entries are missing.
-        worker: Whose.
-        number: Of which ticket.
-        group: Of its sample; of a ticket that came to nothing, why.
-        at: The clock.
+        worker: The worker.
+        number: Number of the ticket.
+        group: Group of its sample; for a lost or given-up ticket the reason.
+        at: Time on the run's clock.
     """
 
     kind: bytes
@@ -38,11 +38,11 @@ class Entry(NamedTuple):
 
 
 class Journal:
-    """An append-only file of entries of one size, each with a checksum; a torn end is cut off.
+    """An append-only file of entries of fixed size, each with a checksum; a damaged end is cut off.
 
-    What a killed process has written is safe; nothing is flushed to the disk, so when the power fails the last entries
-    may be missing, and the run goes on from before them. When the disk is full the journal stops; `resume` lets it go
-    on behind a mark, which nobody reads past who comes from before it.
+    Entries survive the death of the process. They are not flushed to disk, so a power failure may lose the last ones,
+    and the run resumes before them. If the disk is full the journal stops; `resume` continues it after a gap marker.
+    A checkpoint from before the gap reads only up to the marker.
 
     Args:
         path: The file.
@@ -60,9 +60,9 @@ class Journal:
             return []
         data = self.path.read_bytes()[start * _SIZE :]
         found = []
-        for place in range(0, len(data) - _SIZE + 1, _SIZE):
-            body = data[place : place + _ENTRY.size]
-            if _CHECK.unpack_from(data, place + _ENTRY.size)[0] != zlib.crc32(body):
+        for offset in range(0, len(data) - _SIZE + 1, _SIZE):
+            body = data[offset : offset + _ENTRY.size]
+            if _CHECK.unpack_from(data, offset + _ENTRY.size)[0] != zlib.crc32(body):
                 break
             entry = Entry(*_ENTRY.unpack(body))
             if entry.kind == _GAP:
@@ -71,7 +71,7 @@ class Journal:
         return found
 
     def open(self, entries: int) -> None:
-        """Go on after so many entries; what stands behind them is cut off."""
+        """Open for writing after ``entries`` entries; the rest is cut off."""
         self.path.touch()
         file = self.path.open("r+b", buffering=0)
         try:
@@ -83,7 +83,7 @@ class Journal:
         self._file, self.entries, self.stopped = file, entries, False
 
     def append(self, entry: Entry) -> None:
-        """Write an entry; if the disk is full, the journal ends here and says so by raising OSError once."""
+        """Write an entry; if the disk is full, raise OSError once and stop the journal."""
         if self._file is None:
             return
         body = _ENTRY.pack(*entry)
@@ -98,17 +98,17 @@ class Journal:
         self.entries += 1
 
     def resume(self) -> None:
-        """Go on behind a mark, if the journal had to stop; may raise OSError again, and has then changed nothing."""
+        """Continue after a gap marker if the journal has stopped; if it raises OSError, nothing has changed."""
         if self._file is None and self.stopped:
             self.open(self.entries)
             self.mark()
 
     def mark(self) -> None:
-        """Say that what came before here is not in the journal."""
+        """Write a gap marker: entries before it are missing."""
         self.append(Entry(_GAP, 0, 0, 0, 0.0))
 
     @property
-    def going(self) -> bool:
+    def is_open(self) -> bool:
         """Whether entries are being written."""
         return self._file is not None
 

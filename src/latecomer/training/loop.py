@@ -1,4 +1,4 @@
-"""The loop of a run on real workers: events in, tickets out."""
+"""The training loop on real workers: handles the engine's events and issues tickets."""
 
 from __future__ import annotations
 
@@ -23,23 +23,26 @@ from .workers import WorkerSeats
 
 __all__ = ["TrainingLoop"]
 
-_GLANCE = 0.5  # seconds without an event after which interrupts and hung workers are looked at
+_POLL_SECONDS = 0.5  # longest wait for an event, so that interrupts and timeouts are noticed
 
 
 class TrainingLoop(FaultHandling):
-    """Keeps workers busy and counts what they bring.
+    """Keeps workers busy and counts their contributions.
+
+    The server numbers its workers, the engine its seats (see `latecomer.engines.base`). `_seats` maps one to the other,
+    because a worker that starts late joins the server with the next free number.
 
     Args:
         state: The state of the run.
-        engine: Who moves the bytes.
-        workers: How many workers beta and lr were chosen for.
-        min_workers: How many must be ready before the run begins; all ``workers`` if left out.
-        max_workers: How many there may be; those who are not among the first join when they are ready.
-        steps: Arrivals to count.
+        engine: The engine.
+        workers: Number of workers that beta and lr were chosen for.
+        min_workers: Number of workers that must be ready before training begins; ``workers`` by default.
+        max_workers: Largest number of workers; those beyond the first join when they are ready.
+        steps: Number of arrivals.
         evaluate_every: Arrivals between rows of the history.
-        attempts: How often a ticket may kill its worker, or raise, before it counts with weight zero.
+        attempts: How often a ticket may fail before it counts with weight zero.
         timeout: Seconds after which a job counts as hung, or None.
-        callbacks: Who is told.
+        callbacks: The callbacks.
     """
 
     def __init__(
@@ -57,14 +60,14 @@ class TrainingLoop(FaultHandling):
         callbacks: Sequence[Callback] = (),
     ) -> None:
         self.state, self.engine, self.workers, self.steps = state, engine, workers, steps
-        self.min_workers, self.seats = min_workers or workers, max(workers, max_workers or 0)
-        super().__init__(self.server.workers, self.seats)
+        self.min_workers, self.max_workers = min_workers or workers, max(workers, max_workers or 0)
+        super().__init__(self.server.workers, self.max_workers)
         self.attempts, self.timeout, self.callbacks = attempts, timeout, list(callbacks)
-        self.evaluator = Evaluator(state, engine, self.seats, evaluate_every or steps, attempts)
+        self.evaluator = Evaluator(state, engine, self.max_workers, evaluate_every or steps, attempts)
         self.evaluator.on_row = self._evaluated
         self._stopped = False
         self.interrupted: Sequence[int] = ()
-        self._begin(0.0)
+        self._reset_clock(0.0)
 
     @property
     def server(self) -> Server:
@@ -78,7 +81,7 @@ class TrainingLoop(FaultHandling):
 
     @property
     def now(self) -> float:
-        """The run's clock in seconds; it stands still while there is no server, and until enough workers are ready."""
+        """Seconds on the run's clock; it does not run while the server is down or too few workers are ready."""
         return self._base if self._waiting else time.monotonic() - self._zero
 
     def _waited(self) -> float:
@@ -86,7 +89,7 @@ class TrainingLoop(FaultHandling):
 
     @property
     def up(self) -> frozenset[int]:
-        """The workers that can take a job, or have one."""
+        """The workers that are ready or have a job."""
         return frozenset(self._up)
 
     def _evaluated(self, row: dict[str, Any]) -> None:
@@ -94,82 +97,85 @@ class TrainingLoop(FaultHandling):
             callback.evaluated(self, row)
 
     def kill(self, worker: int) -> bool:
-        """Kill a worker; False if it is being killed already, or not there.
+        """Kill a worker; return False if it is being killed already, or never started.
 
-        It gets no job any more, and the run does not end before it has heard of the death: every kill is counted.
+        It gets no more jobs, and the run waits for its death before it ends, so that every kill is counted.
         """
         if not 0 <= whole_number("worker", worker) < self.server.workers:
             raise ValueError(f"Invalid worker value: {worker} (there are {self.server.workers} workers)")
-        if worker in self._killed or not self._seats.taken(worker):
+        if worker in self._being_killed or not self._seats.has_seat(worker):
             return False
         self._up.discard(worker)
         self._idle.discard(worker)
-        self._since.pop(worker, None)
-        self._killed.add(worker)
+        self._job_started.pop(worker, None)
+        self._being_killed.add(worker)
         self.engine.kill(self._seats.seat(worker))
         return True
 
-    def listen(self, interrupted: Sequence[int]) -> None:
-        """End what is going on as soon as there is something in this list."""
+    def set_interrupts(self, interrupted: Sequence[int]) -> None:
+        """End the run as soon as this list has an entry; a signal handler adds one."""
         self.interrupted = self.evaluator.interrupted = interrupted
 
     def stop(self) -> None:
         """End the run after this arrival."""
         self._stopped = True
 
-    # ---- beginning ----------------------------------------------------------------------------------------------
+    # ---- start and resume ---------------------------------------------------------------------------------------
 
     def start(self, state: dict[str, Any] | None = None, entries: Sequence[Entry] = ()) -> int:
-        """Seat the workers; with a state go on from there, and do again what a journal says came after it.
+        """Start the workers; with a state, continue from it and repeat the journal entries after it.
 
         Returns:
-            How many entries of the journal have been done again: all, unless one does not fit.
+            The number of repeated entries: all of them, unless one does not match the state.
         """
         run = self.state
         if state is not None:
-            self._check_seats(state, entries)
+            self._check_worker_count(state, entries)
         x, evaluator = run.flat.x, self.evaluator
         spec = WorkerSpec(
             run.problem, x.numel(), x.dtype, self.optimizer.points, run.averages.size, run.seed, self.engine.bf16,
             evaluator.seats,
         )  # fmt: skip
-        slots = self.engine.start(spec, self.seats + evaluator.seats, self.seats + evaluator.slots)
-        run.use(slots[: self.seats])
-        evaluator.use(slots[self.seats :])
-        self._begin(0.0)
+        slots = self.engine.start(spec, self.max_workers + evaluator.seats, self.max_workers + evaluator.slots)
+        run.use(slots[: self.max_workers])
+        evaluator.use(slots[self.max_workers :])
+        self._reset_clock(0.0)
         if state is None:
-            evaluator.note(0.0)
+            evaluator.evaluate_if_due(0.0)
             return 0
         run.load_state_dict(state["run"])
-        self._tried = dict(state["tried"])
+        self._failed_attempts = dict(state["tried"])
         evaluator.load_state_dict(state["evaluator"])
         recovery = JournalRecovery(
             run, self.engine, evaluator, self._startup_failures, attempts=self.attempts, timeout=self.timeout,
-            interrupted=self.interrupted, tried=self._tried,
+            interrupted=self.interrupted, failed_attempts=self._failed_attempts,
         )  # fmt: skip
-        recovery.take(evaluator.note(self._restored()))
+        recovery.handle(evaluator.evaluate_if_due(self._restore_clock()))
         done = recovery(entries)
         counted = zip(state["counts"], (recovery.deaths, recovery.failures, recovery.reissued), strict=True)
         self.deaths, self.failures, self.reissued = (before + since for before, since in counted)
+        # The loop sees workers that started during the recovery as new ones, so their numbers may differ from those
+        # before the crash. Which worker computes a ticket does not change its bits.
         self._seats = WorkerSeats(self.server.workers)
-        self._news.extend(Ready(seat) for seat in sorted(recovery.up))
-        self._restored()
+        self._events.extend(Ready(seat) for seat in sorted(recovery.up))
+        self._restore_clock()
         return done
 
-    def _check_seats(self, state: dict[str, Any], entries: Sequence[Entry]) -> None:
+    def _check_worker_count(self, state: dict[str, Any], entries: Sequence[Entry]) -> None:
         workers = len(state["run"]["server"]["busy"]) + sum(entry.kind == b"J" for entry in entries)
-        if workers > self.seats:
+        if workers > self.max_workers:
             raise ValueError(
-                f"The checkpoint has {workers} workers, {self.seats} seats are asked for: pass max_workers={workers}"
+                f"The checkpoint has {workers} workers, this run at most {self.max_workers}: pass max_workers={workers}"
             )
 
-    def _restored(self) -> float:
-        """Set the clock to where it stood."""
+    def _restore_clock(self) -> float:
+        """Set the clock to its last value."""
         at = self.server.now if math.isfinite(self.server.now) else 0.0
-        self._begin(at)
+        self._reset_clock(at)
         return at
 
-    def _begin(self, at: float) -> None:
+    def _reset_clock(self, at: float) -> None:
+        # `_base` is the clock while waiting; once training has begun the clock counts from `_zero`.
         self._base, self._zero, self._waiting = at, time.monotonic() - at, True
 
     def state_dict(self) -> dict[str, Any]:
@@ -178,66 +184,68 @@ class TrainingLoop(FaultHandling):
             "run": self.state.state_dict(),
             "evaluator": self.evaluator.state_dict(),
             "counts": [self.deaths, self.failures, self.reissued],
-            "tried": dict(self._tried),
+            "tried": dict(self._failed_attempts),
         }
 
     # ---- the loop -----------------------------------------------------------------------------------------------
 
-    def run(self, interrupted: Sequence[int], each: Any = None) -> None:
-        """Go on until all arrivals are counted, the run has diverged, or somebody wants it to stop.
+    def run(self, interrupted: Sequence[int], on_arrival: Any = None) -> None:
+        """Train until all arrivals are counted, the run has diverged, or it is stopped or interrupted.
 
         Args:
-            interrupted: Ends the run as soon as there is something in it.
-            each: Called after every arrival.
+            interrupted: Ends the run as soon as it has an entry.
+            on_arrival: Called after every arrival.
         """
         before = self.server.arrivals
-        self.listen(interrupted)
+        self.set_interrupts(interrupted)
         while not self._over() and not interrupted:
-            if not self._news:
-                self._take(self.engine.events(self._glance()))
-            while self._news and not self._over():
-                self._handle(self._news.popleft())
+            # One event at a time: a checkpoint, made by `on_arrival`, must see the state between two arrivals.
+            if not self._events:
+                self._enqueue(self.engine.events(self._poll_timeout()))
+            while self._events and not self._over():
+                self._handle(self._events.popleft())
                 if self.server.arrivals > before:
                     before = self.server.arrivals
-                    if each is not None:
-                        each()
+                    if on_arrival is not None:
+                        on_arrival()
                     if interrupted:
                         break
             self._kill_timed_out()
             self._warn_missing_workers()
-        if not interrupted:
+        if not interrupted:  # an interrupted run saves its state and ends; the rest is done when it resumes
             self._emit_deferred_warnings()
-            self._news.extend(self.evaluator.finish(self.now))
+            self._events.extend(self.evaluator.finish(self.now))
             self._reap()
 
-    def _take(self, events: Sequence[Event]) -> None:
+    def _enqueue(self, events: Sequence[Event]) -> None:
         for event in events:
-            if event.seat >= self.seats:  # at once: the server may come to wait for it
+            if event.seat >= self.max_workers:  # at once: the server may be waiting for a free snapshot
                 self.evaluator.handle(event)
             else:
-                self._news.append(event)
+                self._events.append(event)
 
     def _reap(self) -> None:
-        """Hear of the deaths of those whom `kill` ended, though the run needs nobody any more."""
-        while self._killed and not self.interrupted:
-            events = list(self._news) or self.engine.events(_GLANCE)
-            self._news.clear()
+        """Wait for the reported deaths of killed workers, so that every kill is counted."""
+        while self._being_killed and not self.interrupted:
+            events = list(self._events) or self.engine.events(_POLL_SECONDS)
+            self._events.clear()
             for event in events:
                 worker = self._seats.worker(event.seat)
-                if isinstance(event, Died) and worker in self._killed:
-                    self._killed.discard(worker)
+                if isinstance(event, Died) and worker in self._being_killed:
+                    self._being_killed.discard(worker)
                     self.deaths += 1
 
     def _over(self) -> bool:
         return self._stopped or self.server.arrivals >= self.steps or self.state.diverged_at is not None
 
-    def _glance(self) -> float:
-        if self.timeout is None or not self._since:
-            return _GLANCE
-        return max(0.0, min(_GLANCE, min(self._since.values()) + self.timeout - time.monotonic()))
+    def _poll_timeout(self) -> float:
+        """Return how long to wait for an event: not past the next timeout."""
+        if self.timeout is None or not self._job_started:
+            return _POLL_SECONDS
+        return max(0.0, min(_POLL_SECONDS, min(self._job_started.values()) + self.timeout - time.monotonic()))
 
     def _worker_of(self, event: Event) -> int | None:
-        """Return the server's number of the worker an event is of; who is new joins when ready, and has none before."""
+        """Return the server's number of the event's worker; a new worker gets one when it is ready, None before."""
         worker = self._seats.worker(event.seat)
         if worker is not None:
             return worker
@@ -246,14 +254,14 @@ class TrainingLoop(FaultHandling):
             self.engine.restart(event.seat)
         if not isinstance(event, Ready):
             return None
-        worker = self._seats.take(event.seat)
+        worker = self._seats.assign_free(event.seat)
         if worker is None:
             worker = self.state.join(self.now)
-            self._seats.join(event.seat, worker)
+            self._seats.assign(event.seat, worker)
             if self.server.arrivals and self.server.workers > self.workers:
                 warnings.warn(
                     f"A worker has joined: there are {self.server.workers}, more than the {self.workers} that beta and "
-                    "lr were chosen for. Delays grow along",
+                    "lr were chosen for, so delays grow. With twice the workers, use half the beta",
                     stacklevel=2,
                 )
         return worker
@@ -270,8 +278,8 @@ class TrainingLoop(FaultHandling):
             ticket = self._ticket(worker, event.number)
             if ticket is not None:
                 self.failures += 1
-                self._free(worker)
-                self._again(ticket, event.reason, raised=event)
+                self._mark_idle(worker)
+                self._retry(ticket, event.reason, raised=event)
         elif isinstance(event, Died):
             self._died(worker, event)
 
@@ -279,25 +287,26 @@ class TrainingLoop(FaultHandling):
         self._startup_failures.ready()
         self._up.add(worker)
         if not self._waiting:
-            self._employ(worker)
-        elif len(self._up) >= self.min_workers:  # they start at once; starting processes is no part of the run
-            self._begin(self._base)
+            self._assign_first_job(worker)
+        elif len(self._up) >= self.min_workers:
+            # Enough are ready: the clock starts now, so the start of processes is no part of the run.
+            self._reset_clock(self._base)
             self._waiting = False
             self._release_absent()
-            for each in sorted(self._up):
-                self._employ(each)
+            for other in sorted(self._up):
+                self._assign_first_job(other)
 
-    def _employ(self, worker: int) -> None:
-        """Give a worker that has just come its first job."""
+    def _assign_first_job(self, worker: int) -> None:
+        """Give a job to a worker that has just started."""
         ticket = self.server.holds(worker)
         if ticket is None:
             self._idle.add(worker)
-            self._fill()
-        else:  # the worker had one when the server died
+            self._issue_tickets()
+        else:  # it had this ticket before the server crashed
             self._submit(worker, self.state.job(ticket))
 
     def _ticket(self, worker: int, number: int) -> Ticket | None:
-        """Return the ticket that a worker answers for; None if it answers for something nobody waits for."""
+        """Return the ticket that a worker answers for; None if the answer came twice or too late."""
         ticket = self.server.holds(worker)
         if ticket is None or ticket.number != number or worker in self._idle:
             self.ignored += 1
@@ -308,39 +317,40 @@ class TrainingLoop(FaultHandling):
         ticket = self._ticket(worker, event.number)
         if ticket is None:
             return
-        self._free(worker)
-        self._emit_deferred_warnings()
+        self._mark_idle(worker)
+        self._emit_deferred_warnings()  # a ticket has succeeded, so not all of them fail
         outcome = self.state.arrive(ticket, finite=event.finite, group=event.group, at=self.now)
         self._arrived(ticket, outcome, event.loss)
 
-    def _free(self, worker: int) -> None:
-        """Note that a worker has answered; one that is being killed gets nothing more to do."""
-        self._since.pop(worker, None)
-        if worker not in self._killed:
+    def _mark_idle(self, worker: int) -> None:
+        """Mark a worker as idle after its answer, unless it is being killed."""
+        self._job_started.pop(worker, None)
+        if worker not in self._being_killed:
             self._idle.add(worker)
 
     def _arrived(self, ticket: Ticket, outcome: Outcome, loss: float) -> None:
-        self._tried.pop(ticket.number, None)
-        for called_off in outcome.cancelled:  # its worker still computes: only a new one is free
-            self.kill(called_off.worker)
+        self._failed_attempts.pop(ticket.number, None)
+        for cancelled in outcome.cancelled:  # the worker is still computing: only a new process is free
+            self.kill(cancelled.worker)
         self.evaluator.history.count(loss, outcome.delay)
         for callback in self.callbacks:
             callback.arrived(self, ticket, outcome, loss)
-        for event in self.evaluator.note(self.now):
-            self._news.append(event)
-        self._fill()
+        for event in self.evaluator.evaluate_if_due(self.now):
+            self._events.append(event)
+        self._issue_tickets()
 
-    def _fill(self) -> None:
-        """Give tickets to all who wait, as far as the policy lets them start."""
+    def _issue_tickets(self) -> None:
+        """Issue tickets to idle workers, as far as the policy allows."""
         if self._over() or self._waiting:
             return
-        for worker in sorted(self._idle):
+        for worker in sorted(self._idle):  # sorted: the order must not depend on a set
             if not self.server.lost and not self.server.policy.may_start(len(self.server.in_flight)):
                 return
+            # A lost ticket needs no permission: it still counts as in flight, and the policy let it start before.
             self.reissued += bool(self.server.lost)
             self._submit(worker, self.state.issue(worker, self.now))
 
     def _submit(self, worker: int, job: Job) -> None:
         self._idle.discard(worker)
-        self._since[worker] = time.monotonic()
+        self._job_started[worker] = time.monotonic()
         self.engine.submit(self._seats.seat(worker), job)

@@ -1,4 +1,4 @@
-"""The record of a run: its trace, and beside it where it ended and with which method."""
+"""The record of a run: its trace, and beside it a file with the final parameters and the method."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def digest(x: Tensor) -> str:
 
 
 def write_record(trace: Trace, path: Path, x: Tensor, about: Mapping[str, Any]) -> Path:
-    """Write a trace and, beside it, where the run ended and with which method."""
+    """Write a trace and, beside it, the final parameters and a description of the run."""
     trace.save(path)
     metadata = {"latecomer": json.dumps(dict(about), default=repr)}
     with atomic(path.with_suffix(".safetensors")) as temporary:
@@ -34,7 +34,7 @@ def write_record(trace: Trace, path: Path, x: Tensor, about: Mapping[str, Any]) 
 
 
 def read_record(path: Path) -> tuple[Tensor | None, dict[str, Any]]:
-    """Read what stands beside a trace; None and nothing if there is no such file."""
+    """Read the file beside a trace: final parameters and description, or None and an empty dict."""
     beside = path.with_suffix(".safetensors")
     if not beside.exists():
         return None, {}

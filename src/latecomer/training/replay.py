@@ -1,4 +1,4 @@
-"""Do a recorded run again in one process: the same bits, or another method on exactly the same schedule."""
+"""Replay a recorded run in one process: to the same bits, or with another method on the same schedule."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ __all__ = ["Replayed", "replay"]
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a replay found.
+    """The result of a replay.
 
     Attributes:
         run: The run, as `latecomer.simulate` returns it.
-        recorded: Name of the recorded method, or None if the file says nothing.
-        difference: The largest difference of a parameter to the recorded run's end, 0.0 for the same bits; None if
-            there is nothing to compare with, because the record has no end or another method was asked for.
-        verdict: All that in a sentence.
+        recorded: Name of the recorded method, or None if the record has none.
+        difference: Largest difference of a parameter to the recorded run's end, 0.0 for the same bits. None if there is
+            nothing to compare: the record has no final parameters, or the method or its options differ.
+        verdict: The result as a sentence.
 
     Examples:
         >>> Replayed(None, "momentum", 0.0, "The same bits.").difference
@@ -58,15 +58,15 @@ def replay(
     scheduler: Callable[[Any], Any] | None = None,
     **options: Any,
 ) -> Replayed:
-    """Replay a recorded run, with its own method or another one on exactly the same schedule.
+    """Replay a recorded run, with its own method or another one on the same schedule.
 
     Args:
         record: The trace that ``fit(record=...)`` wrote.
         problem: The task or problem of the run.
-        method: Another method than the recorded one; hyper-parameters of the same name are taken over.
+        method: A method other than the recorded one; it keeps recorded hyper-parameters of the same name.
         evaluate_every: Arrivals between evaluations; by default only the start and the end are evaluated.
         progress: True or a rich `Console` to show a line of progress, or a function of (arrivals so far, total).
-        scheduler: The learning-rate scheduler that was given to `fit`; a task's own needs no mention.
+        scheduler: The learning-rate scheduler that was given to `fit`; not needed if the task has its own.
         **options: Hyper-parameters that differ from the recorded ones.
 
     Examples:
@@ -87,7 +87,7 @@ def replay(
     recorded = about.get("method")
     name = method or recorded
     if name is None:
-        raise ValueError(f"There is no {path.with_suffix('.safetensors').name} beside {path}: say which method to use")
+        raise ValueError(f"There is no {path.with_suffix('.safetensors').name} beside {path}: pass method=")
     same = name == recorded and not options
     seed = int(about.get("seed", trace.header.seed))
     given = dict(about.get("options", {}))
@@ -102,7 +102,7 @@ def replay(
             f"{problem.groups}"
         )
     start = digest(FlatModule(problem.model(seed)).x)
-    other_start = "start" in about and start != about["start"]
+    differs_at_start = "start" in about and start != about["start"]
     with one_thread():
         run = simulate(
             problem,
@@ -126,19 +126,19 @@ def replay(
     if torch.equal(found, x):
         return Replayed(run, recorded, 0.0, f"{name} lands on the same parameters, bit for bit.")
     difference = float((found.double() - x.double()).abs().max())
-    why = "it starts from other parameters" if other_start else _why(about, problem, scheduler)
-    words = f"{name} lands {difference:.3g} away from the recorded parameters (largest difference); {why}."
-    return Replayed(run, recorded, difference, words)
+    reason = "it starts from other parameters" if differs_at_start else _difference_reason(about, problem, scheduler)
+    verdict = f"{name} lands {difference:.3g} away from the recorded parameters (largest difference); {reason}."
+    return Replayed(run, recorded, difference, verdict)
 
 
-def _why(about: dict[str, Any], problem: Problem, scheduler: Any) -> str:
+def _difference_reason(about: dict[str, Any], problem: Problem, scheduler: Any) -> str:
     if about.get("scheduler") != stable_name(scheduler):
         return f"it was recorded with scheduler {about.get('scheduler')}, and replayed with {stable_name(scheduler)}"
     if about.get("problem") != repr(problem):
         return f"the recorded task was {about.get('problem')}, this is {problem!r}"
     if about.get("torch") != torch.__version__:
         return f"it was recorded with torch {about.get('torch')}, this is {torch.__version__}"
-    return "another machine, or a task that is not the recorded one or draws numbers of its own"
+    return "it ran on another machine, or the task is another one or draws unseeded random numbers"
 
 
 def _policy(trace: Trace) -> Policy:

@@ -1,4 +1,4 @@
-"""Going on after a crash of the server: what its journal says is done again, by whoever is up."""
+"""Recovery after a crash of the server: the journal's entries are repeated on the last checkpoint."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from ..engines import Died, Done, Engine, Event, Failed, Job, Ready
 from .evaluator import Evaluator
 from .faults import StartupFailures
 from .journal import ABSENT, Entry
-from .run import JournaledRun, MisfitError
+from .run import JournaledRun, JournalMismatchError
 
 __all__ = ["JournalRecovery"]
 
-_GLANCE = 0.5  # seconds without an event after which interrupts and hung workers are looked at
+_POLL_SECONDS = 0.5  # longest wait for an event, so that interrupts and timeouts are noticed
 
 
 class JournalRecovery:
-    """Does entries of a journal again, contributions by workers: their code may kill its process, ours has to go on.
+    """Repeats journal entries; workers compute the contributions again, so that user code cannot kill the server.
 
-    Who had computed a contribution does not matter, so seats are the engine's here, and nobody joins before the end.
+    Which worker computes a contribution does not matter, so this uses the engine's seats, and no worker joins yet.
 
     Args:
-        state: The state of the run, as a checkpoint has it.
-        engine: Who moves the bytes.
-        evaluator: Keeps the rows of the run.
-        startup_failures: Counts who dies before being ready.
-        attempts: How often an entry may kill its worker, or raise.
+        state: The state of the run, at the checkpoint.
+        engine: The engine.
+        evaluator: Keeps the history of the run.
+        startup_failures: Counts workers that die before they are ready.
+        attempts: How often an entry may fail.
         timeout: Seconds after which a job counts as hung, or None.
-        interrupted: Ends it as soon as there is something in it.
-        tried: How often tickets had come to nothing until then; kept up to date.
+        interrupted: Ends the recovery as soon as it has an entry.
+        failed_attempts: Number of failed attempts per ticket; updated in place.
     """
 
     def __init__(
@@ -43,67 +43,67 @@ class JournalRecovery:
         attempts: int = 3,
         timeout: float | None = None,
         interrupted: Sequence[int] = (),
-        tried: dict[int, int] | None = None,
+        failed_attempts: dict[int, int] | None = None,
     ) -> None:
         self.state, self.engine, self.evaluator, self.startup_failures = state, engine, evaluator, startup_failures
         self.attempts, self.timeout, self.interrupted = attempts, timeout, interrupted
-        self.tried = {} if tried is None else tried
+        self.failed_attempts = {} if failed_attempts is None else failed_attempts
         self.deaths = self.failures = self.reissued = 0
         self.up: set[int] = set()
 
     def __call__(self, entries: Sequence[Entry]) -> int:
-        """Do entries again and return how many: all, unless one does not fit."""
-        for place, entry in enumerate(entries):
+        """Repeat entries and return how many: all of them, unless one does not match the state."""
+        for index, entry in enumerate(entries):
             again = bool(self.state.server.lost)
             try:
                 counted = self.state.redo(entry, self._recomputed)
-            except MisfitError as error:
-                warnings.warn(f"The journal does not fit its checkpoint ({error}): going on before that", stacklevel=3)
-                return place
+            except JournalMismatchError as error:
+                warnings.warn(f"The journal does not match its checkpoint ({error}): resuming before it", stacklevel=3)
+                return index
             if entry.kind == b"I":
                 self.reissued += again
             if entry.kind in (b"L", b"G") and entry.group != ABSENT:
-                self.tried[entry.number] = self.tried.get(entry.number, 0) + 1
+                self.failed_attempts[entry.number] = self.failed_attempts.get(entry.number, 0) + 1
                 self.failures, self.deaths = self.failures + bool(entry.group), self.deaths + (not entry.group)
             if counted is not None:
-                self.tried.pop(entry.number, None)
+                self.failed_attempts.pop(entry.number, None)
                 outcome, loss = counted
                 self.evaluator.history.count(loss, outcome.delay)
-                self.take(self.evaluator.note(entry.at))
+                self.handle(self.evaluator.evaluate_if_due(entry.at))
         return len(entries)
 
     def _recomputed(self, job: Job) -> Done:
-        """Have a contribution computed that had been counted before, by whoever is up."""
+        """Compute a counted contribution again, on any worker that is up."""
         reason = ""
         for _ in range(self.attempts):
             while not self.up:
-                self._look()
+                self._poll()
             seat = min(self.up)
             self.engine.submit(seat, job)
-            begun = time.monotonic()
+            started = time.monotonic()
             answer: Event | None = None
             while answer is None:
-                found = self._look()
+                found = self._poll()
                 answer = next((e for e in found if e.seat == seat and isinstance(e, (Done, Failed, Died))), None)
-                if answer is None and self.timeout is not None and time.monotonic() - begun > self.timeout:
+                if answer is None and self.timeout is not None and time.monotonic() - started > self.timeout:
                     self.engine.kill(seat)
             if isinstance(answer, Done):
                 return answer
             reason = answer.reason if isinstance(answer, (Failed, Died)) else ""
         raise ValueError(
-            f"Ticket {job.number} had been counted before the server ended, and now comes to nothing {self.attempts} "
-            f"times, last: {reason}; nothing is lost, the same call tries again"
+            f"Ticket {job.number} was counted before the server stopped, and now fails {self.attempts} times, last: "
+            f"{reason}; nothing is lost, the same call tries again"
         )
 
-    def _look(self) -> list[Event]:
-        if self.interrupted:  # nothing is lost: the journal still has it all
+    def _poll(self) -> list[Event]:
+        if self.interrupted:  # nothing is lost: the journal is unchanged
             raise KeyboardInterrupt
-        found = self.engine.events(_GLANCE)
-        self.take(found)
+        found = self.engine.events(_POLL_SECONDS)
+        self.handle(found)
         return found
 
-    def take(self, events: Sequence[Event]) -> None:
-        """Note who is up and who is not."""
+    def handle(self, events: Sequence[Event]) -> None:
+        """Record which workers are up."""
         for event in events:
             if event.seat >= self.evaluator.seat:
                 self.evaluator.handle(event)

@@ -1,4 +1,4 @@
-"""The state of a run on real workers: every change is written to a journal, from which it can be made again."""
+"""The state of a run on real workers: every change is written to a journal, so a crash loses nothing."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ..problems.base import Problem
 from ..server import Outcome, Points, SlotPool
 from .journal import ABSENT, Entry, Journal
 
-__all__ = ["JournaledRun", "MisfitError"]
+__all__ = ["JournalMismatchError", "JournaledRun"]
 
 
-class MisfitError(ValueError):
-    """An entry of a journal that cannot have come after the state it is done on."""
+class JournalMismatchError(ValueError):
+    """A journal entry that does not follow from the state before it."""
 
 
 class _EngineSlots(SlotPool):
-    """The slots of an engine: the server writes points into them, a worker writes its gradient beside."""
+    """Slots of an engine: the server writes points into a slot, a worker writes its gradient into the same slot."""
 
     def __init__(self) -> None:
         super().__init__(list)
@@ -30,7 +30,7 @@ class _EngineSlots(SlotPool):
         self._slot: dict[int, Slot] = {}
 
     def use(self, slots: Sequence[Slot]) -> None:
-        """Take over the slots of an engine."""
+        """Use the slots of an engine."""
         self._slots = list(slots)[::-1]
         self._total = len(slots)
 
@@ -51,20 +51,20 @@ class _EngineSlots(SlotPool):
 
 
 class JournaledRun(RunState):
-    """The state of a run, apart from who is working on what just now.
+    """The state of a run on real workers, without the assignment of jobs to processes.
 
-    Every change goes through `issue`, `lose`, `join`, `arrive` and `give_up`, which write it into the journal; `redo`
-    does an entry of the journal again, so a checkpoint and the journal behind it give the state at the last entry.
+    Every change goes through `issue`, `lose`, `join`, `arrive` or `give_up`, which write it to the journal. `redo`
+    repeats an entry of the journal, so a checkpoint and the entries after it give the state at the last entry.
 
     Args:
         problem: What to train on.
         method: Name of the method.
         options: Its hyper-parameters.
         workers: Number of workers.
-        policy: What an arrival means.
+        policy: Decides what the server does with an arrival.
         seed: Draws the samples and initialises the model.
-        scheduler: Makes a learning-rate scheduler out of the optimizer, or None.
-        journal: Where to write, or None.
+        scheduler: Function of the optimizer that returns a learning-rate scheduler, or None.
+        journal: The journal, or None.
     """
 
     def __init__(
@@ -93,20 +93,20 @@ class JournaledRun(RunState):
             slots=self._slots,
         )
         if self.flat.x.device.type != "cpu":
-            raise ValueError(f"The model is on {self.flat.x.device}: the server keeps it in memory, move it to the cpu")
+            raise ValueError(f"The model is on {self.flat.x.device}: move it to the cpu, where the server keeps it")
         self.journal = journal
 
     def use(self, slots: Sequence[Slot]) -> None:
-        """Take over the slots of an engine."""
+        """Use the slots of an engine."""
         self._slots.use(slots)
 
     def job(self, ticket: Ticket) -> Job:
-        """Return what a worker has to be told about a ticket."""
+        """Return the job of a ticket, as a worker gets it."""
         here, before = self.optimizer.coefficients(ticket.version)
         slot = self._slots.slot(ticket.number).index
         return Job(ticket.number, slot, ticket.sample, ticket.version, here, before)
 
-    # ---- what is counted ----------------------------------------------------------------------------------------
+    # ---- changes of the state -----------------------------------------------------------------------------------
 
     def issue(self, worker: int, at: float) -> Job:
         """Give a worker its next ticket."""
@@ -115,18 +115,18 @@ class JournaledRun(RunState):
         return self.job(ticket)
 
     def lose(self, ticket: Ticket, at: float, raised: bool = False, absent: bool = False) -> None:
-        """Note that a ticket came to nothing: its worker is gone, its code raised, or nobody is there to begin."""
+        """Record a failed ticket: its worker died, its code raised, or its worker is absent after a restart."""
         self.server.lose(ticket)
         self._write(Entry(b"L", ticket.worker, ticket.number, ABSENT if absent else int(raised), at))
 
     def join(self, at: float) -> int:
-        """Let another worker join and return its number."""
+        """Add a worker and return its number."""
         worker = self.server.join()
         self._write(Entry(b"J", worker, 0, 0, at))
         return worker
 
     def arrive(self, ticket: Ticket, *, finite: bool, group: int, at: float) -> Outcome:
-        """Count the contribution that lies in the ticket's slot."""
+        """Count the contribution in the ticket's slot."""
         slot = self._slots.slot(ticket.number)
         outcome = self.server.receive(ticket, slot.gradient, finite=finite, group=group, at=at)
         self._write(Entry(b"A", ticket.worker, ticket.number, group, at))
@@ -134,48 +134,48 @@ class JournaledRun(RunState):
         return outcome
 
     def give_up(self, ticket: Ticket, at: float, raised: bool = False) -> Outcome:
-        """Count a ticket that nobody could compute."""
+        """Count a ticket that no worker could compute."""
         outcome = self.server.give_up(ticket, at=at)
         self._write(Entry(b"G", ticket.worker, ticket.number, int(raised), at))
         self.after_arrival(ticket, outcome)
         return outcome
 
     def _write(self, entry: Entry) -> None:
-        if self.journal is not None and self.journal.going:
+        if self.journal is not None and self.journal.is_open:
             try:
                 self.journal.append(entry)
             except OSError as error:
                 warnings.warn(
-                    f"{self.journal.path} cannot be written ({error.strerror}): a run that crashes before its "
-                    "next checkpoint will go on from here",
+                    f"{self.journal.path} cannot be written ({error.strerror}): if the run crashes before its next "
+                    "checkpoint, it resumes from here",
                     stacklevel=2,
                 )
 
     def redo(self, entry: Entry, compute: Callable[[Job], Done]) -> tuple[Outcome, float] | None:
-        """Do an entry of the journal again.
+        """Repeat an entry of the journal.
 
         Args:
-            entry: What was counted.
-            compute: Has a contribution computed anew, into its slot: the ticket fixes its bits.
+            entry: The entry.
+            compute: Computes a contribution again, into its slot; the ticket fixes its bits.
 
         Returns:
-            What became of an arrival and the loss of its batch; None for other entries.
+            Outcome and batch loss of an arrival; None for other entries.
         """
         if entry.kind == b"I":
             if self.server.holds(entry.worker) is not None:
-                raise MisfitError(f"worker {entry.worker} has a ticket already")
+                raise JournalMismatchError(f"worker {entry.worker} already has a ticket")
             if self.server.upcoming != entry.number:
-                raise MisfitError(f"ticket {entry.number} is not next")
+                raise JournalMismatchError(f"ticket {entry.number} is not next")
             self.issue(entry.worker, entry.at)
             return None
         if entry.kind == b"J":
             if self.server.workers != entry.worker:
-                raise MisfitError(f"worker {entry.worker} is not next to join")
+                raise JournalMismatchError(f"worker {entry.worker} is not next to join")
             self.join(entry.at)
             return None
         ticket = self.server.find(entry.number)
         if ticket is None or ticket.worker != entry.worker:
-            raise MisfitError(f"ticket {entry.number} is not with worker {entry.worker}")
+            raise JournalMismatchError(f"ticket {entry.number} is not with worker {entry.worker}")
         if entry.kind == b"L":
             self.lose(ticket, entry.at, bool(entry.group))
             return None

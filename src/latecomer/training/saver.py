@@ -1,4 +1,4 @@
-"""Saving a run as it goes: checkpoints written by a thread, and a journal of what came after the last one."""
+"""Saves a run: checkpoints written by a thread, and a journal of everything after the last checkpoint."""
 
 from __future__ import annotations
 
@@ -16,82 +16,83 @@ __all__ = ["Saver"]
 
 
 class Saver(RunFolder):
-    """Saves a run into a folder as it goes: a checkpoint now and then by a thread, and a journal of what came after.
+    """Saves a run into a folder: checkpoints, written by a thread, and a journal of what came after them.
 
-    A disk that is full costs a warning, not the run; the checkpoints before are as they were.
+    If the disk is full the run goes on with a warning; older checkpoints stay intact.
 
     Args:
-        folder: Where.
+        folder: The folder.
         every: Arrivals between checkpoints.
-        keep: How many checkpoints to keep.
-        run: What run this is; a folder of another one is refused.
+        keep: Number of checkpoints to keep.
+        run: Identifies the run; a folder with checkpoints of another run is refused.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, every: int, keep: int, run: Mapping[str, Any]) -> None:
         super().__init__(folder, every=every, keep=keep, run=run)
         self.journal = Journal(self.folder / "journal")
-        self._found, self._gap = 0, False  # entries of the journal that the checkpoint has in it; whether some lack
+        self._entries_included = 0  # journal entries that the checkpoint includes
+        self._gap = False  # whether entries are missing
         self.saved_at: int | None = None
         self._thread: threading.Thread | None = None
-        self._trouble: Exception | None = None
+        self._error: Exception | None = None
 
     def restore(self) -> tuple[dict[str, Any] | None, list[Entry]]:
-        """Return the newest state there is and what happened after it, or None and nothing."""
-        whole = self.newest()
-        if whole is None:
+        """Return the newest state and the journal entries after it, or None and an empty list."""
+        checkpoint = self.newest()
+        if checkpoint is None:
             return None, []
-        self._found, self._gap = whole["entries"], whole["gap"]
-        return whole["state"], self.journal.read(self._found)
+        self._entries_included, self._gap = checkpoint["entries"], checkpoint["gap"]
+        return checkpoint["state"], self.journal.read(self._entries_included)
 
     def begin(self, entries: int = 0) -> None:
-        """Go on writing the journal after so many entries that have been done again; they stand in it already."""
-        self.journal.open(self._found + entries)
-        if self._gap and not entries:  # nobody may read on from before what is missing
+        """Continue the journal after ``entries`` repeated entries; they are in it already."""
+        self.journal.open(self._entries_included + entries)
+        if self._gap and not entries:  # an older checkpoint must not read past the missing entries
             self.journal.mark()
 
     def save(self, arrivals: int, state: dict[str, Any], now: bool = False) -> None:
-        """Write a checkpoint in a thread; wait for the one before if it is not done.
+        """Write a checkpoint in a thread, after the one before it.
 
         Args:
-            arrivals: What has been counted.
-            state: What to save.
-            now: Wait for this one too, and raise OSError if it cannot be written: without a first one nothing is safe.
+            arrivals: Number of arrivals counted.
+            state: The state to save.
+            now: Wait for this one, and raise OSError if it cannot be written: the first one must exist.
         """
         self.wait()
-        with contextlib.suppress(OSError):  # the disk is still full, as has been said
+        with contextlib.suppress(OSError):  # still full; the user has been warned
             self.journal.resume()
         gap = self.journal.stopped
-        whole = {"entries": self.journal.entries, "gap": gap, "state": state}
+        checkpoint = {"entries": self.journal.entries, "gap": gap, "state": state}
         self.saved_at = arrivals
         if now:
-            self.write(arrivals, whole)
+            self.write(arrivals, checkpoint)
             return
-        self._thread = threading.Thread(target=self._write_in_thread, args=(arrivals, whole))
+        self._thread = threading.Thread(target=self._write_in_thread, args=(arrivals, checkpoint))
         self._thread.start()
 
-    def _write_in_thread(self, arrivals: int, whole: dict[str, Any]) -> None:
+    def _write_in_thread(self, arrivals: int, checkpoint: dict[str, Any]) -> None:
         try:
-            self.write(arrivals, whole)
+            self.write(arrivals, checkpoint)
         except Exception as error:
-            self._trouble = error  # told by whoever waits: nobody hears what a thread raises
+            self._error = error  # raised or reported by `wait`: an exception in a thread is lost
 
     def wait(self) -> None:
-        """Wait for the thread; say what went wrong in it."""
+        """Wait for the thread, and report its error."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        if self._trouble is not None:
-            error, self._trouble = self._trouble, None
+        if self._error is not None:
+            error, self._error = self._error, None
             if not isinstance(error, OSError):
                 raise error
             warnings.warn(
-                f"A checkpoint could not be written to {self.folder} ({error.strerror}): training goes on, the "
-                "checkpoints before it are intact",
+                f"A checkpoint could not be written to {self.folder} ({error.strerror}): training continues, the "
+                "older checkpoints are intact",
                 stacklevel=2,
             )
 
     def close(self) -> None:
-        """Wait, and stop writing."""
+        """Wait for the thread and close the files."""
         try:
             self.wait()
         finally:

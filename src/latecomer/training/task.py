@@ -1,4 +1,4 @@
-"""A user's model, loss and data as something to train on: what a worker computes is fixed by the ticket."""
+"""A user's model, loss and data as a problem to train on; the ticket fixes what a worker computes."""
 
 from __future__ import annotations
 
@@ -20,32 +20,31 @@ from ..problems.base import Problem
 __all__ = ["NOT_GIVEN", "Task"]
 
 NOT_GIVEN: Any = type("NotGiven", (), {"__repr__": lambda self: "not given"})()
-"""What an argument of `fit` has that nobody has given: its default is the task's."""
+"""Default of the arguments of `fit` that belong to the task."""
 
 
 class Task(Problem):
-    """Model, loss and data. Everything random in a job is seeded by its ticket, so any run can be replayed.
+    """Model, loss and data. The ticket seeds everything random in a job, so any run can be replayed.
 
     Args:
-        model: The module to train, or a function that makes it. Layers are trained in the mode they are in, so frozen
-            ones stay frozen. One that is compiled is trained uncompiled.
-        loss_fn: A loss of torch (``nn.CrossEntropyLoss()``, ``nn.functional.mse_loss``), called with the model's output
-            and the last part of the batch; or a function of your own ``loss_fn(model, batch)``.
+        model: The module to train, or a function that returns it. Layers keep their training or evaluation mode, so
+            frozen ones stay frozen. A compiled model is trained uncompiled.
+        loss_fn: A torch loss (``nn.CrossEntropyLoss()``, ``nn.functional.mse_loss``), called with the model's output
+            and the last part of the batch; or your own function ``loss_fn(model, batch)``.
         dataset: Map-style: ``dataset[i]`` and ``len(dataset)``.
-        batch_size: Samples a batch.
-        collate_fn: Makes a batch of a list of samples; torch's default.
-        sampler: None for epochs, each a fresh permutation; ``"independent"`` for draws with replacement, as theory has
-            it; or a torch `Sampler` or `BatchSampler`, gone through once an epoch, with every generator in it seeded
-            by the epoch.
-        batch_fn: Instead of a dataset: ``batch_fn(sample)`` returns the batch of a ticket, by its seed.
-        group_fn: ``group_fn(batch)`` says which group a batch belongs to, for the trace: 0, 1, ...
-        groups: Their names.
-        evaluate: ``evaluate(model)`` returns metrics by name; called in evaluation mode, without gradients.
+        batch_size: Samples per batch.
+        collate_fn: Combines a list of samples into a batch; torch's default.
+        sampler: None for epochs, each a new permutation; ``"independent"`` for sampling with replacement, as in theory;
+            or a torch `Sampler` or `BatchSampler`, iterated once per epoch, its generators seeded by the epoch.
+        batch_fn: Instead of a dataset: ``batch_fn(sample)`` returns the batch for a ticket's sample seed.
+        group_fn: ``group_fn(batch)`` returns the group of a batch, for the trace: 0, 1, ...
+        groups: Names of the groups.
+        evaluate: ``evaluate(model)`` returns metrics by name; it is called in evaluation mode, without gradients.
         clip_norm: Scale every gradient down to this norm, on the worker.
-        clip_value: Clamp every entry of a gradient to this size.
-        scheduler: Makes a learning-rate scheduler out of the optimizer.
-        seed: Draws the epochs; `fit` and `replay` set it.
-        name: For people.
+        clip_value: Clamp every entry of a gradient to ``[-clip_value, clip_value]``.
+        scheduler: Function of the optimizer that returns a learning-rate scheduler.
+        seed: Draws the epochs; set by `fit` and `replay`.
+        name: Name shown to people.
 
     Examples:
         >>> import torch
@@ -76,12 +75,12 @@ class Task(Problem):
     ) -> None:
         if not callable(model):
             raise TypeError(
-                f"Invalid model: {type(model).__name__} (expected a torch.nn.Module, or a function of none)"
+                f"Invalid model: {type(model).__name__} (expected a torch.nn.Module, or a function that makes one)"
             )
         if not callable(loss_fn):
-            raise TypeError(f"Invalid loss_fn: {loss_fn!r} (expected loss_fn(model, batch), or a loss of torch)")
+            raise TypeError(f"Invalid loss_fn: {loss_fn!r} (expected loss_fn(model, batch), or a torch loss)")
         if (dataset is None) == (batch_fn is None):
-            raise ValueError("A task needs a dataset, or a batch_fn of the ticket, and not both")
+            raise ValueError("A task needs either a dataset or a batch_fn")
         for what, function in (("batch_fn", batch_fn), ("group_fn", group_fn), ("evaluate", evaluate)):
             if function is not None and not callable(function):
                 raise TypeError(f"Invalid {what}: {function!r} (expected a function)")
@@ -89,7 +88,7 @@ class Task(Problem):
         self.group_names = tuple(groups)
         self.groups = len(self.group_names)
         if not self.groups or (group_fn is None and self.groups > 1):
-            raise ValueError(f"Invalid groups value: {list(groups)} (one name a group that group_fn returns)")
+            raise ValueError(f"Invalid groups value: {list(groups)} (expected one name per group of group_fn)")
         self.batch_size = whole_number("batch_size", batch_size, least=1)
         self.clip_norm = None if clip_norm is None else POSITIVE.check("clip_norm", clip_norm)
         self.clip_value = None if clip_value is None else POSITIVE.check("clip_value", clip_value)
@@ -97,7 +96,7 @@ class Task(Problem):
         self._model, self._loss, self._dataset = uncompiled(model), loss_fn, dataset
         if self._model is not model:
             warnings.warn(
-                "The model is compiled, which no other process can take over: it is trained as it was before "
+                "A compiled model cannot be sent to another process: the model is trained as it was before "
                 "torch.compile, and holds the result afterwards",
                 stacklevel=2,
             )
@@ -110,18 +109,18 @@ class Task(Problem):
             self._check_data()
 
     def _described(self) -> dict[str, str]:
-        """Say which task this is by names, types and lengths: what is in the data is not looked at, nor the seed."""
+        """Identify the task by names, types and lengths; neither the contents of the data nor the seed count."""
         parts = {"model": self._model, "loss_fn": self._loss, "dataset": self._dataset, "collate_fn": self._collate}
         parts |= {"sampler": self._sampler, "batch_fn": self._batch_fn, "group_fn": self._group_fn}
-        simple = {name: words for name, words in super()._described().items() if name != "seed"}
+        simple = {name: value for name, value in super()._described().items() if name != "seed"}
         return simple | {name: type_and_length(part) for name, part in parts.items() if part is not None}
 
     def _check_data(self) -> None:
         data, sampler = self._dataset, self._sampler
         if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__") or not isinstance(data, Sized):
             raise TypeError(
-                f"Invalid dataset: {type(data).__name__} has no dataset[i] and len(dataset), so no ticket could say "
-                "which samples are its; pass batch_fn=, a function of the ticket's seed, instead"
+                f"Invalid dataset: {type(data).__name__} has no dataset[i] or no len(dataset), so a ticket cannot fix "
+                "its samples; pass batch_fn=, a function of the ticket's seed, instead"
             )
         if not len(data):
             raise ValueError("The dataset is empty")
@@ -132,18 +131,18 @@ class Task(Problem):
             raise TypeError(f"Invalid sampler: {sampler!r} (expected None, 'independent' or a torch Sampler)")
 
     def model(self, seed: int) -> nn.Module:
-        """Return a copy of the model as it was handed over."""
+        """Return a copy of the user's model."""
         if isinstance(self._model, nn.Module):
             made = copy.deepcopy(self._model)
-        else:  # in every process the same one, with what is frozen in it
+        else:  # seeded: the same model in every process, frozen layers included
             with seeded(seed):
                 made = self._model()
         if not isinstance(made, nn.Module):
-            raise TypeError(f"Invalid model: the function returned a {type(made).__name__}, not a torch.nn.Module")
+            raise TypeError(f"Invalid model: the function returned {type(made).__name__}, not a torch.nn.Module")
         return made
 
     def batch(self, sample: int, group: int) -> Any:
-        """Return a batch by its seed alone; tickets of a dataset in epochs need `batch_of`."""
+        """Return a batch by its sample seed only; a dataset in epochs needs `batch_of`."""
         return self.batch_of(0, sample, group)
 
     def batch_of(self, number: int, sample: int, group: int) -> Any:
@@ -170,22 +169,22 @@ class Task(Problem):
         batches: list[list[int]] = first if not epoch else self._epoch(epoch, lambda: self._batches(epoch))
         return batches[place % len(batches)]
 
-    def words(self, number: int, sample: int) -> str:
-        """Name the samples of a ticket by their places in the dataset."""
+    def describe_samples(self, number: int, sample: int) -> str:
+        """Return the indices of a ticket's samples in the dataset, for messages."""
         if self._batch_fn is not None:
-            return super().words(number, sample)
-        places = self._indices(number, sample)
-        shown = ", ".join(map(str, places[:16])) + (", ..." if len(places) > 16 else "")
+            return super().describe_samples(number, sample)
+        indices = self._indices(number, sample)
+        shown = ", ".join(map(str, indices[:16])) + (", ..." if len(indices) > 16 else "")
         return f"dataset[i] for i = {shown}"
 
     def _batches(self, epoch: int) -> list[list[int]]:
-        """Go through the sampler once, as a data loader does."""
+        """Return the batches of one epoch of the sampler, as a data loader would."""
         seed = int(stream(self.seed, "epoch", epoch).integers(2**63))
         order = seeded_order(self._sampler, epoch, seed)
         if not epoch and seeded_order(self._sampler, epoch, seed) != order:
             raise ValueError(
-                f"The sampler {type_and_length(self._sampler)} gives another order every time, whatever is seeded: no "
-                "two workers would agree on a ticket's samples; let it follow torch's generator, or pass batch_fn="
+                f"The sampler {type_and_length(self._sampler)} gives another order every time although it is seeded, "
+                "so workers cannot agree on a ticket's samples; let it use torch's generator, or pass batch_fn="
             )
         if order and isinstance(order[0], (list, tuple)):
             return [list(batch) for batch in order]
@@ -193,19 +192,19 @@ class Task(Problem):
         batches = [[int(i) for i in order[start : start + self.batch_size]] for start in starts]
         if not batches:
             raise ValueError(
-                f"The sampler gives {len(order)} samples an epoch, fewer than a batch of {self.batch_size}"
+                f"The sampler gives {len(order)} samples per epoch, fewer than one batch of {self.batch_size}"
             )
         return batches
 
     def _epoch(self, epoch: int, make: Callable[[], Any]) -> Any:
         if epoch not in self._epochs:
-            if len(self._epochs) > 3:  # a late ticket may be of an epoch before
-                del self._epochs[min(self._epochs.keys() - {0})]
+            if len(self._epochs) > 3:  # a late ticket may belong to an earlier epoch
+                del self._epochs[min(self._epochs.keys() - {0})]  # epoch 0 gives the number of batches
             self._epochs[epoch] = make()
         return self._epochs[epoch]
 
     def group_of(self, number: int, sample: int) -> int:
-        """Draw the batch and ask the group function; the batch is kept for the job that follows."""
+        """Draw the batch and return its group; the batch is kept for the job that follows."""
         if self._group_fn is None:
             return 0
         self._drawn = number, self._draw(number, sample)
@@ -217,7 +216,7 @@ class Task(Problem):
             return self._loss(model, batch)
         if not isinstance(batch, (list, tuple)) or len(batch) < 2:
             raise TypeError(
-                f"A loss of torch needs batches (inputs, targets), got {type(batch).__name__}: write "
+                f"A torch loss needs batches (inputs, targets), got {type(batch).__name__}: write "
                 "loss_fn(model, batch) yourself"
             )
         return self._loss(model(*batch[:-1]), batch[-1])
@@ -232,12 +231,12 @@ class Task(Problem):
                 gradient.mul_(self.clip_norm / norm)
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Return the metrics, none if there is nothing to call."""
+        """Return the metrics; none without an ``evaluate`` function."""
         return {} if self._evaluate is None else self._evaluate(model)
 
     @property
     def evaluates(self) -> bool:
-        """Whether there is anything to evaluate."""
+        """Whether there is an ``evaluate`` function."""
         return self._evaluate is not None
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Who sits where: the engine numbers its seats, the server its workers, and whoever comes late joins at the end."""
+"""Maps the server's workers to the engine's seats."""
 
 from __future__ import annotations
 
@@ -6,18 +6,10 @@ __all__ = ["WorkerSeats"]
 
 
 class WorkerSeats:
-    """Which worker of the server sits in which seat of the engine: whoever comes first is among the first.
+    """Maps the server's worker numbers to the engine's seats; the first to be ready are the server's first workers.
 
     Args:
-        workers: How many the server has.
-
-    Examples:
-        >>> seating = WorkerSeats(workers=2)
-        >>> seating.take(0), seating.take(3), seating.take(1), seating.worker(1)
-        (0, 1, None, None)
-        >>> seating.join(seat=1, worker=2)
-        >>> seating.seat(2), seating.worker(3)
-        (1, 1)
+        workers: Number of workers of the server.
     """
 
     def __init__(self, workers: int) -> None:
@@ -25,27 +17,27 @@ class WorkerSeats:
         self._worker: dict[int, int] = {}
         self._seat: dict[int, int] = {}
 
-    def take(self, seat: int) -> int | None:
-        """Seat somebody new as a worker that the server has and nobody is yet; None if there is none left."""
+    def assign_free(self, seat: int) -> int | None:
+        """Assign a free worker number to a seat and return it; None if all are assigned."""
         if not self._free:
             return None
         worker = seat if seat in self._free else min(self._free)
         self._free.discard(worker)
-        self.join(seat, worker)
+        self.assign(seat, worker)
         return worker
 
-    def join(self, seat: int, worker: int) -> None:
-        """Note that somebody new is this worker."""
+    def assign(self, seat: int, worker: int) -> None:
+        """Assign this worker number to a seat."""
         self._worker[seat], self._seat[worker] = worker, seat
 
     def worker(self, seat: int) -> int | None:
-        """Return who sits there; None if nobody has yet."""
+        """Return the worker in a seat, or None."""
         return self._worker.get(seat)
 
-    def taken(self, worker: int) -> bool:
-        """Whether somebody is this worker."""
+    def has_seat(self, worker: int) -> bool:
+        """Whether a worker has a seat."""
         return worker in self._seat
 
     def seat(self, worker: int) -> int:
-        """Return where a worker sits."""
+        """Return the seat of a worker."""
         return self._seat[worker]

@@ -68,7 +68,7 @@ def test_a_valid_head_with_anything_in_it_is_an_event_of_its_seat_or_refused(
     ready: bool, beats: bool, job: Job | None,
 ) -> None:  # fmt: skip
     """`given` are the lengths of what comes, where they are not those that the head announces."""
-    hub._how, hub._due = ({0: f.NATIVE} if ready else {}), ({0: job} if ready and job else {})
+    hub._encodings, hub._pending = ({0: f.NATIVE} if ready else {}), ({0: job} if ready and job else {})
     head = f.Head(what) if isinstance(what, int) else f.head_of(what, encoding)
     head = replace(head, lengths=lengths, rest=head.rest if rest is None else rest)
     other, mine = hub._slots
@@ -86,13 +86,13 @@ def test_a_valid_head_with_anything_in_it_is_an_event_of_its_seat_or_refused(
             assert job is not None
             assert event.number == job.number
             assert isinstance(event, Failed) or isinstance(event, Evaluated) == job.evaluate
-            assert hub._due == {}
+            assert hub._pending == {}
         assert (mine.gradient != 3.0).all() == isinstance(event, Done)
     assert (other.gradient == 3.0).all()
 
 
 def test_a_group_that_the_problem_does_not_have_is_refused(hub: Hub) -> None:
-    hub._how, hub._due = {0: f.NATIVE}, {0: Job(7, 0)}
+    hub._encodings, hub._pending = {0: f.NATIVE}, {0: Job(7, 0)}
     head = f.pack_head(f.head_of(Done(0, 7, True, group=SPEC.problem.groups), f.NATIVE, (80,)))
     with pytest.raises(f.FrameError, match=r"Group \d+ \(expected 0 to"):
         hub._event(0, [Part(head), Part(bytes(80))], beats=False)
@@ -176,12 +176,12 @@ def far() -> Iterator[Far]:
     made.close()
 
 
-def test_a_transfer_that_takes_longer_than_silence_ends_nobody(far: Far) -> None:
+def test_a_transfer_longer_than_the_silence_limit_ends_no_worker(far: Far) -> None:
     hub, proxy = far.hub, far.proxy
     assert isinstance(hub.wait(PATIENCE)[0], Ready)
     proxy.gates[0].clear()
     hub.send(0, Job(7, 0))
-    for _ in range(7):  # beats: five in the time after which somebody counts as silent
+    for _ in range(7):  # beats: five in the time after which a worker counts as silent
         assert hub.socket.poll(1000 * PATIENCE)
         assert hub.receive() == []
     assert hub.silent() == []

@@ -35,7 +35,7 @@ def test_the_contract(ray_cluster: Any) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_contract_on_another_way(way: str, ray_cluster: Any) -> None:
-    """With LATECOMER_ALL_WAYS=1 all of it: a whole contract kills a dozen processes, which take seconds to start."""
+    """With LATECOMER_ALL_WAYS=1 all of it: the full contract kills a dozen processes, which take seconds to start."""
     only = CHECKS if os.environ.get("LATECOMER_ALL_WAYS") else TENSORS
     check_engine(partial(RayEngine, ray_cluster.address, **WAYS[way]), only=only, timeout=PATIENCE)
 

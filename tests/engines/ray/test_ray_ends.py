@@ -1,4 +1,4 @@
-"""Servers and heads that die: nothing of Ray is left, nobody else was let in, and the run goes on where it was."""
+"""Servers and heads that die: nothing of Ray is left, no stranger was admitted, and the run resumes."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def goes_on(folder: Path, engine: Any) -> None:
     assert replay(folder / "run.parquet", regression()).difference == 0.0
 
 
-def test_a_server_that_is_killed_let_nobody_in_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_killed_server_admitted_no_stranger_and_leaves_nothing(tmp_path: Path) -> None:
     with start(tmp_path) as server:
         try:
             out, _ = server.communicate(timeout=PATIENCE)

@@ -1,4 +1,4 @@
-"""The pieces of the Ray engine without a cluster: whom it kills, what it leaves, and what it says."""
+"""The pieces of the Ray engine without a cluster: what it kills, what it leaves, and its messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from latecomer.engines.ray import cluster
 from latecomer.engines.ray import engine as engine_module
 from latecomer.engines.ray.cluster import Cluster, ending
 from latecomer.engines.ray.credentials import create_slots
-from latecomer.engines.ray.engine import RayEngine, _Poller, _readable, _Seat, _warn_if_short
+from latecomer.engines.ray.engine import RayEngine, _Poller, _RayWorker, _readable, _warn_if_short
 from latecomer.engines.ray.hub import Hub
 from latecomer.engines.ray.object_store import Objects, ObjectWorker
 from latecomer.engines.ray.pool import on_ray
@@ -54,7 +54,7 @@ def seated() -> Iterator[RayEngine]:
     engine._block, made, block_ref = create_slots(SPEC, 1)
     engine._plane = Hub(SPEC, made, block_ref=block_ref)
     engine._poller = _Poller(engine._plane, engine._wake[0])
-    engine._seats[0] = _Seat(1, lambda: None)
+    engine._seats[0] = _RayWorker(1, lambda: None)
     yield engine
     engine._seats.clear()
     engine.close()
@@ -75,15 +75,15 @@ def say_ready(engine: RayEngine, pid: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("who", ["a stranger", "the server", "another worker", "nobody", "a number too long"])
-def test_nobody_is_killed_because_a_worker_says_it_is_he(seated: RayEngine, who: str) -> None:
+def test_no_process_is_killed_because_a_worker_reports_its_pid(seated: RayEngine, who: str) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
         if who == "another worker":
-            seated._seats[1] = _Seat(2, lambda: None, stranger.pid)
+            seated._seats[1] = _RayWorker(2, lambda: None, stranger.pid)
         pid = {"the server": os.getpid(), "nobody": 2**22 + 1, "a number too long": 2**64 - 1}.get(who, stranger.pid)
         (died,) = say_ready(seated, pid)
         assert isinstance(died, Died)
-        words = {"nobody": "as soon as it was ready", "a number too long": "No process can have its number"}
-        assert words.get(who, "the number of another process") in died.reason
+        words = {"nobody": "as soon as it was ready", "a number too long": "Not a valid process id"}
+        assert words.get(who, "the pid of another process") in died.reason
         stranger.communicate(b"\n")
         assert stranger.returncode == 0
 
@@ -98,11 +98,11 @@ def test_a_process_that_sees_the_memory_is_watched_and_can_be_ended(seated: RayE
         assert worker.stdout is not None
         assert worker.stdout.readline() == b"in\n"
         assert say_ready(seated, worker.pid) == [Ready(0, worker.pid)]
-        engine_module._END, before = 0.0, engine_module._END
+        engine_module._END_SECONDS, before = 0.0, engine_module._END_SECONDS
         try:
             seated.kill(0)
         finally:
-            engine_module._END = before
+            engine_module._END_SECONDS = before
         assert worker.wait(60) == -9
     assert seated.events(60) == [Died(0, "killed")]
 
@@ -127,7 +127,7 @@ def test_descriptors_may_have_any_number() -> None:
 # ---- the end -----------------------------------------------------------------------------------------------------
 
 
-def test_everything_is_let_go_even_if_one_step_fails() -> None:
+def test_everything_is_released_even_if_one_step_fails() -> None:
     engine, done = RayEngine(), list[str]()
 
     def fails(what: str) -> None:
@@ -136,7 +136,7 @@ def test_everything_is_let_go_even_if_one_step_fails() -> None:
 
     engine._wake = os.pipe()
     ends = engine._wake
-    engine._seats = {0: _Seat(1, lambda: None), 1: _Seat(2, lambda: None)}
+    engine._seats = {0: _RayWorker(1, lambda: None), 1: _RayWorker(2, lambda: None)}
     engine._plane = SimpleNamespace(
         release=lambda seat: fails("release"), dismiss=lambda seat: fails(f"dismiss {seat}"),
         close=lambda: fails("plane"),
@@ -221,7 +221,7 @@ class Actor:
 def test_a_call_that_fails_or_answers_something_else_breaks_its_worker(answer: Any, words: str) -> None:
     woken = list[int]()
     plane = Objects(None, SPEC, create_slots(SPEC, 1)[1], wake=lambda: woken.append(1))
-    plane.seat(0, Actor(4711), SPEC)
+    plane.start_worker(0, Actor(4711), SPEC)
     assert plane.receive() == [Ready(0, 4711)]
     plane._actors[0].answer = answer
     plane.send(0, Job(4, 0))
@@ -234,13 +234,13 @@ def test_a_call_that_fails_or_answers_something_else_breaks_its_worker(answer: A
 
 
 @pytest.mark.parametrize("name", ["WorkerCrashedError", "LocalRayletDiedError", "ActorDiedError"])
-def test_bad_luck_is_told_from_what_code_raises(name: str) -> None:
+def test_lost_processes_are_distinguished_from_exceptions(name: str) -> None:
     exceptions = pytest.importorskip("ray").exceptions
     assert ending(getattr(exceptions, name)()).startswith("killed: ")
     assert ending(exceptions.OutOfMemoryError("no room")) == "killed: no room"
     assert ending(exceptions.RuntimeEnvSetupError("no such package")).startswith("Failed to set up runtime")
     raised = exceptions.RayTaskError("work", "traceback", KeyError("x"))
-    assert ending(raised) == "could not go on: KeyError: 'x'"
+    assert ending(raised) == "raised: KeyError: 'x'"
     assert not ending(exceptions.ActorDiedError(raised)).startswith("killed")
 
 
@@ -291,7 +291,7 @@ def unconnected(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Ray's module as if this process were not connected, and with nothing done to it."""
     ray = pytest.importorskip("ray")
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(cluster, "_forget_token", lambda ray: None)
+    monkeypatch.setattr(cluster, "_reload_token", lambda ray: None)
     ray.downs = list[int]()
     monkeypatch.setattr(ray, "shutdown", lambda: ray.downs.append(1))
     yield ray
@@ -326,9 +326,7 @@ def test_a_new_ray_has_what_the_workers_need(unconnected: Any, monkeypatch: pyte
     assert unconnected.downs == [1]  # and it is gone
 
 
-def test_who_does_not_listen_and_who_does_not_let_in_are_told_apart(
-    unconnected: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_closed_port_and_a_refused_token_are_distinguished(unconnected: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "_found", lambda address: address)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -352,21 +350,19 @@ def test_the_users_token_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    with cluster._for_us_alone(unconnected):
+    with cluster._private_cluster(unconnected):
         assert os.environ["RAY_AUTH_TOKEN"] == cluster._TOKEN
     assert "RAY_AUTH_TOKEN" not in os.environ
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").write_text("a" * 64)
-    with cluster._for_us_alone(unconnected):
+    with cluster._private_cluster(unconnected):
         assert "RAY_AUTH_TOKEN" not in os.environ
     monkeypatch.setenv("RAY_AUTH_TOKEN", "b" * 64)
-    with cluster._for_us_alone(unconnected):
+    with cluster._private_cluster(unconnected):
         assert os.environ["RAY_AUTH_TOKEN"] == "b" * 64
 
 
-def test_a_task_whose_process_is_killed_is_told_in_a_sentence(
-    unconnected: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_whose_process_is_killed_raises_one_sentence(unconnected: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unconnected, "is_initialized", lambda: True)
     monkeypatch.setattr(unconnected, "remote", lambda **_: lambda function: SimpleNamespace(remote=lambda *_: 1))
     monkeypatch.setattr(unconnected, "wait", lambda refs: (refs, []))

@@ -32,7 +32,7 @@ def hear(engine: RayEngine, *kinds: type) -> list[Any]:
     return found
 
 
-def test_a_silent_worker_is_replaced_and_what_it_says_later_reaches_no_slot(ray_cluster: Any) -> None:
+def test_a_silent_worker_is_replaced_and_its_later_messages_reach_no_slot(ray_cluster: Any) -> None:
     with RayEngine(ray_cluster.address, shared=False, silence=6.0) as engine:
         (slot,) = engine.start(SPEC, seats=1, slots=1)
         (old,) = hear(engine, Ready)
@@ -40,7 +40,7 @@ def test_a_silent_worker_is_replaced_and_what_it_says_later_reaches_no_slot(ray_
         try:
             engine.submit(0, Job(number=4, slot=0))  # it has it, and will go on with it
             (died,) = hear(engine, Died)
-            assert died == Died(0, "not heard of for 6 s")
+            assert died == Died(0, "no message for 6 s")
             engine.restart(0)
             (new,) = hear(engine, Ready)
             assert new.pid != old.pid
@@ -59,7 +59,7 @@ def test_a_silent_worker_is_replaced_and_what_it_says_later_reaches_no_slot(ray_
         assert hear(engine, Done)[0].number == 5
 
 
-def test_there_is_room_for_who_only_evaluates(ray_cluster: Any) -> None:
+def test_an_evaluating_worker_needs_no_free_resources(ray_cluster: Any) -> None:
     import ray
 
     spec = WorkerSpec(SPEC.problem, size=10, dtype=torch.float64, evaluators=1)
@@ -69,7 +69,7 @@ def test_there_is_room_for_who_only_evaluates(ray_cluster: Any) -> None:
 
 
 class Join(lc.training.Callback):
-    """Has a node join once somebody works, and ends the run when somebody works there."""
+    """Adds a node once a worker is ready, and ends the run when a worker is ready there."""
 
     def __init__(self, cluster: Any) -> None:
         self.cluster, self.node, self.workers = cluster, None, set[int]()

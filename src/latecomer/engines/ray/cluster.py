@@ -1,4 +1,4 @@
-"""Come to a Ray cluster: one that runs already, or one of this machine alone, closed to everybody else."""
+"""Connects to a Ray cluster, or starts a private one on this machine."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["Cluster", "ending", "import_ray"]
 
 _LOOPBACK = "127.0.0.1"
 _ONE_MACHINE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-# When the server is killed the system ends the raylet along with it, and workers follow, but the raylet's agents look
-# for their head for another minute. This one notes who they are, waits for the end of its input, which is that of the
-# server, and ends them. Not by their environment: an agent that gives itself a name writes over it.
+# If the server is killed, the system ends the raylet with it, and the workers follow; but the raylet's agents keep
+# looking for their head node for another minute. This script lists them, waits for the end of its input, which is the
+# end of the server, and kills them. It does not use their environment: an agent that sets its title overwrites it.
 _GUARD = """
 agents=$(grep -lsx "PPid:.$1" /proc/[0-9]*/status)
 read word && exit
@@ -31,33 +31,35 @@ for file in $agents; do
 done
 """
 _TOKEN = secrets.token_hex(32)
-_PROBE = 5.0  # seconds in which whoever listens at an address must let us connect
-_GONE = {  # what may happen to any process, whatever code it runs
+_PROBE_SECONDS = 5.0  # time to connect to an address
+_PROCESS_LOST = {  # Ray errors that can hit any process, whatever code it runs
     "WorkerCrashedError", "NodeDiedError", "OutOfMemoryError", "LocalRayletDiedError", "ActorDiedError",
     "ActorUnavailableError",
 }  # fmt: skip
 
 
 def import_ray() -> Any:
-    """Import Ray, or say how to get it."""
+    """Import Ray, or raise with the line to install it."""
     with needs("ray", "ray", "The Ray engine"):
         import ray
     return ray
 
 
 def ending(error: BaseException | None) -> str:
-    """Say in a line how something that Ray ran has ended: by what its code raised, or killed with its process."""
+    """Return in one line how a Ray task ended: with an exception of its code, or killed with its process."""
     if error is None:
-        return "it has left"
+        return "it has ended"
     cause = getattr(error, "cause", None)
-    if isinstance(cause, BaseException):  # what its code raised, as Ray brought it here
-        return f"could not go on: {type(cause).__name__}: {cause}"
-    gone = _GONE & {each.__name__ for each in type(error).__mro__} and not getattr(error, "actor_init_failed", False)
-    return f"killed: {_line(error)}" if gone else _line(error)
+    if isinstance(cause, BaseException):  # the exception of its code
+        return f"raised: {type(cause).__name__}: {cause}"
+    lost = _PROCESS_LOST & {each.__name__ for each in type(error).__mro__} and not getattr(
+        error, "actor_init_failed", False
+    )
+    return f"killed: {_line(error)}" if lost else _line(error)
 
 
 def _line(error: BaseException) -> str:
-    """Return the line of an error that says most."""
+    """Return the most informative line of an error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return next((line for line in lines if "cause" in line.lower()), lines[0])[:500]
 
@@ -65,16 +67,16 @@ def _line(error: BaseException) -> str:
 class Cluster:
     """A connection to Ray.
 
-    If this process is connected already, that connection is used, and left alone in the end. Otherwise, without an
-    address, Ray is started for this run: it listens on the loopback address only, and to those who know a token: the
-    user's, where Ray finds one, else one that is made for this process.
+    An existing connection of this process is used, and stays open. Otherwise, without an address, Ray is started for
+    this run: it listens on the loopback address only, and requires a token. The token is the user's if Ray finds one,
+    else a new one for this process.
 
     Args:
         address: ``"auto"``, or the address of a cluster; None to start one on this machine.
-        cpus: How many CPUs a new one is said to have; Ray starts as many workers as they allow.
-        gpus: How many GPUs a new one is said to have; 0 for as many as Ray finds.
-        resources: What else a new one is said to have.
-        runtime_env: What Ray shall bring to the workers: files, packages, environment variables.
+        cpus: Number of CPUs to declare for a new one; it limits the number of workers.
+        gpus: Number of GPUs to declare for a new one; 0 lets Ray detect them.
+        resources: Other resources to declare for a new one.
+        runtime_env: Ray's runtime environment of the workers: files, packages, environment variables.
     """
 
     def __init__(
@@ -92,9 +94,9 @@ class Cluster:
         self._undo = contextlib.ExitStack()
 
     def connect(self) -> Any:
-        """Connect and return Ray's module; if that fails, nothing is left of it."""
+        """Connect and return Ray's module; if that fails, everything is undone."""
         ray = import_ray()
-        _check(ray, self.runtime_env)
+        _check_runtime_env(ray, self.runtime_env)
         if ray.is_initialized():
             return ray
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -111,7 +113,7 @@ class Cluster:
 
     def _start(self, ray: Any, undo: contextlib.ExitStack, options: dict[str, Any]) -> None:
         """Start Ray on this machine."""
-        undo.enter_context(_for_us_alone(ray))
+        undo.enter_context(_private_cluster(ray))
         after = undo.enter_context(contextlib.ExitStack())
         undo.callback(ray.shutdown)
         options["num_cpus"] = max(1, math.ceil(self.cpus))
@@ -119,27 +121,27 @@ class Cluster:
         if self.gpus:
             options["num_gpus"] = math.ceil(self.gpus)
         try:
-            # "local": never one that happens to run here, to which anybody may belong.
+            # "local": never a cluster that already runs here, which may belong to anybody.
             ray.init("local", include_dashboard=False, _node_ip_address=_LOOPBACK, **options)
         except Exception as error:
-            raise ValueError(f"Ray does not start on this machine: {_line(error)}") from None
+            raise ValueError(f"Ray did not start on this machine: {_line(error)}") from None
         after.enter_context(_guard(ray))
 
     def _join(self, ray: Any, undo: contextlib.ExitStack, options: dict[str, Any]) -> None:
-        """Come to a cluster that runs."""
+        """Connect to a running cluster."""
         where = _found(self.address or "")
         if not _listens(where):
             raise ValueError(
-                f"There is no Ray cluster at {self.address!r}: start one with `ray start --head`, or leave the address "
-                "out for one on this machine"
+                f"There is no Ray cluster at {self.address!r}: start one with `ray start --head`, or leave out the "
+                "address to start one on this machine"
             )
         undo.callback(ray.shutdown)
-        _forget_token(ray)
+        _reload_token(ray)
         try:
             ray.init(self.address, **options)
         except (ConnectionError, ray.exceptions.AuthenticationError):
             raise ValueError(
-                f"What listens at {where} is no Ray cluster, or refused the token: set RAY_AUTH_MODE=token and "
+                f"{where} is not a Ray cluster, or refused the token: set RAY_AUTH_MODE=token and "
                 "RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH as on the cluster"
             ) from None
         except Exception as error:
@@ -147,16 +149,16 @@ class Cluster:
 
     @property
     def host(self) -> str:
-        """The address under which other nodes reach this process."""
+        """The address of this process for other nodes."""
         return str(import_ray().util.get_node_ip_address())
 
     def close(self) -> None:
-        """Disconnect, and end what was started."""
+        """Disconnect, and stop Ray if it was started here."""
         self._undo.close()
 
 
-def _check(ray: Any, runtime_env: Mapping[str, Any] | None) -> None:
-    """Refuse what Ray would only warn about."""
+def _check_runtime_env(ray: Any, runtime_env: Mapping[str, Any] | None) -> None:
+    """Raise on an unknown field, where Ray would only warn."""
     known = {name for name in ray.runtime_env.RuntimeEnv.known_fields if not name.startswith("_")}
     for name in runtime_env or {}:
         if name not in known and not str(name).startswith("_"):
@@ -164,7 +166,7 @@ def _check(ray: Any, runtime_env: Mapping[str, Any] | None) -> None:
 
 
 def _found(address: str) -> str:
-    """Return where a cluster is, as Ray finds it; nothing if it finds none."""
+    """Return the address of a cluster as Ray resolves it; empty if there is none."""
     from ray._private import services
 
     if address.startswith("ray://"):
@@ -178,38 +180,38 @@ def _found(address: str) -> str:
 
 
 def _listens(where: str) -> bool:
-    """Whether anybody listens there: Ray itself would try for minutes."""
+    """Whether this address accepts connections; Ray itself would retry for minutes."""
     host, _, port = where.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_SECONDS).close()
     except (OSError, ValueError, OverflowError):
         return False
     return True
 
 
 def _has_token() -> bool:
-    """Whether the user has a token, where Ray looks for one."""
+    """Whether Ray finds a token of the user."""
     if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
         return True
-    with contextlib.suppress(OSError, RuntimeError):  # there may be no home
+    with contextlib.suppress(OSError, RuntimeError):  # there may be no home folder
         return (Path.home() / ".ray" / "auth_token").stat().st_size > 0
     return False
 
 
-def _forget_token(ray: Any) -> None:
-    """Have Ray look again which token there is, and whether to use it; the last cluster may have had another one."""
+def _reload_token(ray: Any) -> None:
+    """Make Ray read its token settings again; the last cluster may have had another token."""
     ray._raylet.AuthenticationTokenLoader.instance().reset_cache()
     ray._raylet.Config.initialize("")
 
 
 @contextlib.contextmanager
 def _guard(ray: Any) -> Iterator[None]:
-    """Have somebody clear up if this process is killed."""
+    """Run a script that ends Ray's agents if this process is killed."""
     raylet = ray._private.worker._global_node.all_processes["raylet"][0].process.pid
     command = ["sh", "-c", _GUARD, "latecomer guard", str(raylet)]
-    nobody = subprocess.DEVNULL
+    devnull = subprocess.DEVNULL
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=nobody, stderr=nobody, start_new_session=True
+        command, stdin=subprocess.PIPE, stdout=devnull, stderr=devnull, start_new_session=True
     ) as guard:
         try:
             yield
@@ -218,18 +220,18 @@ def _guard(ray: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _for_us_alone(ray: Any) -> Iterator[None]:
-    """Have Ray listen on loopback and ask for a token."""
+def _private_cluster(ray: Any) -> Iterator[None]:
+    """Make Ray listen on loopback only and require a token."""
     from ray._private import ray_constants
 
     before = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", _ONE_MACHINE)}
     cluster = ray_constants.ENABLE_RAY_CLUSTER
-    ray_constants.ENABLE_RAY_CLUSTER = False  # else Ray turns 127.0.0.1 into an address that others reach
+    ray_constants.ENABLE_RAY_CLUSTER = False  # else Ray replaces 127.0.0.1 by a public address
     os.environ[_ONE_MACHINE] = "0"  # the same for the processes it starts
-    os.environ.pop("RAY_AUTH_MODE", None)  # unset, Ray turns it on for a cluster of one machine, in this process too
+    os.environ.pop("RAY_AUTH_MODE", None)  # if unset, Ray requires a token on a single machine
     if not _has_token():
         os.environ["RAY_AUTH_TOKEN"] = _TOKEN
-    _forget_token(ray)
+    _reload_token(ray)
     try:
         yield
     finally:
@@ -239,4 +241,4 @@ def _for_us_alone(ray: Any) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        _forget_token(ray)
+        _reload_token(ray)

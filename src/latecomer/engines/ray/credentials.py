@@ -1,4 +1,4 @@
-"""What a worker needs to come to work: where the server is, keys of its own, and perhaps memory that both see."""
+"""What a worker needs to connect: the server's address, keys, and possibly a reference to shared memory."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _NONCE = 16
 
 @dataclass(frozen=True)
 class SharedBlockRef:
-    """Where a block of shared memory can be found by processes of the same user on the same machine.
+    """Lets processes of the same user on the same machine find a block of shared memory.
 
-    It has no name in the file system: a process opens the server's own descriptor of it, and looks for a number that it
-    was told, so that a process of the same number on another machine is not mistaken for the server.
+    The block has no name in the file system. A process opens the server's descriptor through /proc and compares a
+    random number, so that a process with the same pid on another machine is not mistaken for the server.
     """
 
     pid: int
@@ -31,7 +31,7 @@ class SharedBlockRef:
 
 @dataclass(frozen=True)
 class WorkerCredentials:
-    """What one worker is given for one life; the keys are good for nobody else and never again."""
+    """Address and keys of one worker process; the keys are never used again."""
 
     seat: int
     endpoint: str
@@ -44,7 +44,7 @@ class WorkerCredentials:
 
 
 def create_slots(spec: WorkerSpec, slots: int) -> tuple[Block, list[Slot], SharedBlockRef | None]:
-    """Make slots in memory that others can enter, and say where; None where the system has no way in."""
+    """Create slots in shared memory and a reference to it; None if the system has no /proc."""
     _, size = slots_of(spec, slots)
     block = allocate(size + _NONCE)
     nonce = os.urandom(_NONCE)
@@ -55,7 +55,7 @@ def create_slots(spec: WorkerSpec, slots: int) -> tuple[Block, list[Slot], Share
 
 
 def attach_slots(block_ref: SharedBlockRef | None, spec: WorkerSpec) -> list[Slot] | None:
-    """Return the server's slots if this process can see them, else None."""
+    """Return the server's slots if this process can map them, else None."""
     if block_ref is None:
         return None
     try:
@@ -74,7 +74,7 @@ def attach_slots(block_ref: SharedBlockRef | None, spec: WorkerSpec) -> list[Slo
 
 
 def maps_block(pid: int, block: Block) -> bool:
-    """Whether a process sees this memory; nobody is believed who only says so."""
+    """Whether a process maps this memory; checked in /proc, because its own claim proves nothing."""
     about = os.fstat(block.fd)
     wanted = (os.major(about.st_dev), os.minor(about.st_dev), about.st_ino)
     try:

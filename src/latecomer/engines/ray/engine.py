@@ -1,4 +1,4 @@
-"""Workers on a Ray cluster: Ray places, starts and supervises them; tensors take a way of their own."""
+"""Workers on a Ray cluster: Ray places, starts and supervises them; tensors do not go through Ray."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ from .object_store import Objects, ObjectWorker
 
 __all__ = ["RayEngine", "work"]
 
-_END = 2.0  # seconds a process may take to end when Ray asks it to, before it gets SIGKILL
-_GONE = 10.0  # seconds until a process that got SIGKILL is gone; what it has not done by then it never will
-_LEAVE = 1.0  # seconds workers have in the end to finish what they do
+_END_SECONDS = 2.0  # time a process has to end when Ray asks it to, before it gets SIGKILL
+_KILL_SECONDS = 10.0  # time to wait for a process that got SIGKILL
+_LEAVE_SECONDS = 1.0  # time workers have at the end to finish their jobs
 
 
 def work(credentials: WorkerCredentials, spec: WorkerSpec) -> None:
-    """Be a worker for as long as the connection to the server stands; what Ray runs in a process of its own.
+    """Run a worker in a Ray process until its connection to the server ends.
 
-    A process that comes to the end of it in peace is kept by Ray, with torch in it, and the next worker starts at once.
+    After a regular end Ray keeps the process, with torch loaded, and the next worker starts quickly.
     """
     from .link import LostError, serve
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        in_peace = serve(credentials, spec)
+        released = serve(credentials, spec)
     except LostError:
-        in_peace = False
+        released = False
     finally:
         torch.set_num_threads(threads)
-    if not in_peace:  # Ray may have been told to kill it, and would kill whoever works in this process next
+    if not released:  # Ray may be about to kill this process, which must not have the next worker in it
         os._exit(1)
 
 
 @dataclass
-class _Seat:
-    """A worker, from the moment Ray is asked for it."""
+class _RayWorker:
+    """A worker, from the request to Ray on."""
 
     life: int
     stop: Callable[[], None]
@@ -63,24 +63,24 @@ class _Seat:
 
 
 class RayEngine(Engine):
-    """One Ray task a worker, on whichever node Ray finds room for it.
+    """One Ray task per worker, on any node with free resources.
 
-    Points and gradients do not go through Ray. A worker on the server's own machine sees the server's memory, as with
-    `latecomer.engines.local`; all others have an encrypted ZeroMQ connection, with keys that are made for one life of
-    one worker and handed out by Ray. Ray notices the death of a process or a node; a worker that is not heard of for a
-    while counts as dead too, and is not listened to when it comes back.
+    Points and gradients do not go through Ray. A worker on the server's machine uses the server's memory, as with
+    `latecomer.engines.local`. All others have an encrypted ZeroMQ connection; its keys are made for one worker process
+    and passed on by Ray. Ray reports the death of a process or a node. A worker that is silent for too long counts as
+    dead too, and its later messages are ignored.
 
     Args:
         address: ``"auto"`` or the address of a cluster; None to start Ray on this machine, for this run only.
-        cpus: CPUs a worker needs; Ray places no more of them on a node than it has.
-        gpus: GPUs a worker needs.
-        resources: Other resources a worker needs, by the names they have in the cluster.
-        data_plane: ``"zeromq"``, or ``"object-store"`` where no port of the server can be reached.
-        bf16: Send points and gradients as bfloat16: half the bytes, and rounded. A replay does the same.
+        cpus: CPUs per worker.
+        gpus: GPUs per worker.
+        resources: Other resources per worker, by their names in the cluster.
+        data_plane: ``"zeromq"``, or ``"object-store"`` if workers cannot reach any port of the server.
+        bf16: Send points and gradients as bfloat16: half the bytes, rounded. A replay rounds in the same way.
         shared: Whether workers on the server's machine may use its memory.
-        host: Address on which the server listens; by default the one by which Ray knows its node.
-        silence: Seconds without a sign of life after which a worker counts as dead; raise it where networks stall.
-        runtime_env: What Ray brings to the workers, for example ``{"working_dir": "."}``; see Ray's documentation.
+        host: Address on which the server listens; by default Ray's address of its node.
+        silence: Seconds without a message after which a worker counts as dead; raise it for unreliable networks.
+        runtime_env: Ray's runtime environment of the workers, for example ``{"working_dir": "."}``.
 
     Examples:
         >>> RayEngine("auto", cpus=2, bf16=True).bf16
@@ -106,15 +106,15 @@ class RayEngine(Engine):
     ) -> None:
         if data_plane not in ("zeromq", "object-store"):
             raise ValueError(f"Unknown data_plane {data_plane!r} (expected 'zeromq' or 'object-store')")
-        self.address, self.host = _words("address", address), _words("host", host)
+        self.address, self.host = _checked_text("address", address), _checked_text("host", host)
         self.cpus, self.gpus = AT_LEAST_ZERO.check("cpus", cpus), AT_LEAST_ZERO.check("gpus", gpus)
         self.resources, self.runtime_env = _amounts(resources), _environment(runtime_env)
         self.data_plane, self.bf16, self.shared = data_plane, checked_flag("bf16", bf16), checked_flag("shared", shared)
         self.silence = POSITIVE.check("silence", silence)
-        self._seats: dict[int, _Seat] = {}
-        self._lives = 0
+        self._seats: dict[int, _RayWorker] = {}
+        self._started = 0
         self._ended: deque[tuple[int, int, str]] = deque()
-        self._news: list[Event] = []
+        self._events: list[Event] = []
         self._block: Block | None = None
         self._plane: Any = None
         self._cluster: Cluster | None = None
@@ -122,7 +122,7 @@ class RayEngine(Engine):
         self._workers = 0
 
     def start(self, spec: WorkerSpec, seats: int, slots: int) -> Sequence[Slot]:
-        """Connect to Ray, make the slots, listen, and ask for workers."""
+        """Connect to Ray, create the slots, listen, and request workers."""
         self._workers = seats - spec.evaluators
         try:
             return self._start(spec, seats, slots)
@@ -132,8 +132,8 @@ class RayEngine(Engine):
 
     def _start(self, spec: WorkerSpec, seats: int, slots: int) -> Sequence[Slot]:
         needs = {"CPU": self.cpus, "GPU": self.gpus, **self.resources}
-        needs = {name: round(each * self._workers, 4) for name, each in needs.items() if each}  # as fine as Ray counts
-        if 0 < self.gpus < 1:  # nobody has parts of two
+        needs = {name: round(each * self._workers, 4) for name, each in needs.items() if each}  # Ray's precision
+        if 0 < self.gpus < 1:  # a worker's fraction is on one GPU
             needs["GPU"] = math.ceil(self._workers / int(1 / self.gpus + 1e-9))
         others = {name: needs[name] for name in self.resources}
         self._cluster = Cluster(
@@ -162,35 +162,35 @@ class RayEngine(Engine):
         return made
 
     def _alarm(self) -> None:
-        """Wake up whoever waits for events; Ray's threads do it too, at any time."""
-        with self._lock, contextlib.suppress(BlockingIOError):  # a full pipe wakes as well
+        """Wake `events`; Ray's threads call this at any time."""
+        with self._lock, contextlib.suppress(BlockingIOError):  # a full pipe wakes it too
             if self._wake[1] >= 0:
                 os.write(self._wake[1], b"!")
 
     def restart(self, seat: int) -> None:
-        """Ask Ray for a worker; it is ready once Ray has found room for it and it has come to the server."""
+        """Request a worker from Ray; it is ready when it runs and has connected to the server."""
         if seat in self._seats:
-            raise ValueError(f"Seat {seat} has a worker: kill it, and wait for Died, before another one takes it")
+            raise ValueError(f"Seat {seat} has a worker: kill it and wait for Died before starting another")
         ray, options = self._ray, {"num_cpus": self.cpus, "num_gpus": self.gpus, "resources": self.resources}
-        if seat >= self._workers:  # it evaluates only, now and then, and the run may wait for it: there must be room
+        if seat >= self._workers:  # it only evaluates, and the run may wait for it: it must fit without free resources
             options = {"num_cpus": 0, "num_gpus": 0}
         options |= {"scheduling_strategy": "SPREAD"}
-        self._lives += 1
-        life = self._lives
+        self._started += 1
+        life = self._started
         if self.data_plane == "zeromq":
             ended = ray.remote(work).options(max_retries=0, **options).remote(self._plane.admit(seat), self._spec)
-            self._seats[seat] = _Seat(life, partial(ray.cancel, ended, force=True))
+            self._seats[seat] = _RayWorker(life, partial(ray.cancel, ended, force=True))
         else:
             actor = ray.remote(ObjectWorker).options(max_restarts=0, max_concurrency=2, **options).remote()
             ended = actor.hold.remote()
-            self._plane.seat(seat, actor, self._spec)
-            self._seats[seat] = _Seat(life, partial(ray.kill, actor))
+            self._plane.start_worker(seat, actor, self._spec)
+            self._seats[seat] = _RayWorker(life, partial(ray.kill, actor))
 
-        def told(future: Any) -> None:
+        def report_end(future: Any) -> None:
             self._ended.append((seat, life, ending(future.exception())))
             self._alarm()
 
-        ended.future().add_done_callback(told)
+        ended.future().add_done_callback(report_end)
 
     def submit(self, seat: int, job: Job) -> None:
         """Send a job and, where memory is not shared, its points."""
@@ -198,7 +198,7 @@ class RayEngine(Engine):
             self._plane.send(seat, job)
 
     def events(self, timeout: float | None = None) -> list[Event]:
-        """Wait for what workers say, for their ends as Ray and the system tell them, and for silence."""
+        """Wait for messages of workers, for deaths reported by Ray or the system, and for silence."""
         until = math.inf if timeout is None else time.monotonic() + timeout
         found = self._collect()
         while not found and (left := until - time.monotonic()) > 0:
@@ -207,31 +207,31 @@ class RayEngine(Engine):
         return found
 
     def _collect(self) -> list[Event]:
-        found, self._news = self._news, []
+        found, self._events = self._events, []
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake[0], 4096)
         for event in self._plane.receive():
             if isinstance(event, Ready) and self._plane.shares(event.seat):
-                wrong = self._watch(event)
-                if wrong:
-                    found.append(self._end(event.seat, wrong))
+                problem = self._watch(event)
+                if problem:
+                    found.append(self._end(event.seat, problem))
                     continue
             found.append(event)
         over = self._over()
         found += [self._end(seat, reason, gone=True) for seat, reason in over.items()]
         reasons = dict(self._plane.broken)
-        reasons |= dict.fromkeys(self._plane.silent(), f"not heard of for {self.silence:g} s")
+        reasons |= dict.fromkeys(self._plane.silent(), f"no message for {self.silence:g} s")
         for seat in self._poller.ended(self._seats):
             reasons.setdefault(seat, "its process has ended")
         return found + [self._end(seat, reason) for seat, reason in reasons.items()]
 
     def _watch(self, event: Ready) -> str:
-        """Watch the process of a worker that sees our memory, or say what is wrong with it.
+        """Watch the process of a worker that uses the server's memory; return what is wrong with it, if anything.
 
-        In the end the process may be killed, so it must be the one: first it is held, and then looked at.
+        The engine may kill this process later. So it opens the pidfd first, then checks that it is the right process.
         """
-        if event.pid == os.getpid() or any(place.pid == event.pid for place in self._seats.values()):
-            return "it gave the number of another process"
+        if event.pid == os.getpid() or any(other.pid == event.pid for other in self._seats.values()):
+            return "it reported the pid of another process"
         try:
             pidfd = os.pidfd_open(event.pid)
         except OSError:
@@ -239,14 +239,14 @@ class RayEngine(Engine):
         if self._block is None or not maps_block(event.pid, self._block):
             ended = bool(_readable([pidfd], 0))
             os.close(pidfd)
-            return "ended as soon as it was ready" if ended else "it gave the number of another process"
-        place = self._seats[event.seat]
-        place.pid, place.pidfd = event.pid, pidfd
+            return "ended as soon as it was ready" if ended else "it reported the pid of another process"
+        worker = self._seats[event.seat]
+        worker.pid, worker.pidfd = event.pid, pidfd
         self._poller.watch(pidfd)
         return ""
 
     def _over(self) -> dict[int, str]:
-        """Return the seats whose workers have ended, as Ray says."""
+        """Return the seats whose workers have ended, with Ray's reasons."""
         over = {}
         while self._ended:
             seat, life, reason = self._ended.popleft()
@@ -255,36 +255,36 @@ class RayEngine(Engine):
         return over
 
     def _end(self, seat: int, reason: str, gone: bool = False) -> Died:
-        """Make sure that a worker is gone, or at least that nothing it does can reach a slot."""
-        place = self._seats.pop(seat)
+        """End a worker, or at least make sure that it cannot write into a slot any more."""
+        worker = self._seats.pop(seat)
         try:
             self._plane.dismiss(seat)
         finally:
             if not gone:
-                with contextlib.suppress(Exception):  # it may be gone, and so may the cluster
-                    place.stop()
-            if place.pidfd >= 0:
-                self._end_process(place.pidfd, gone)
+                with contextlib.suppress(Exception):  # worker or cluster may be gone already
+                    worker.stop()
+            if worker.pidfd >= 0:
+                self._end_process(worker.pidfd, gone)
         return Died(seat, reason)
 
     def _end_process(self, pidfd: int, gone: bool) -> None:
-        """Wait for the end of a process, and do not leave it at that: it can write into our memory while it lives."""
+        """Wait for the end of a process, and kill it if necessary: until then it can write into the server's memory."""
         try:
             self._poller.forget(pidfd)
-            if not gone and not _readable([pidfd], _END):
-                with contextlib.suppress(OSError):  # it has ended, or belongs to somebody else
+            if not gone and not _readable([pidfd], _END_SECONDS):
+                with contextlib.suppress(OSError):  # it has ended, or belongs to another user
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-                _readable([pidfd], _GONE)
+                _readable([pidfd], _KILL_SECONDS)
         finally:
             os.close(pidfd)
 
     def kill(self, seat: int) -> None:
-        """End a worker; one that cannot be reached is not listened to any more."""
+        """End a worker; if it cannot be reached, its later messages are ignored."""
         if seat in self._seats:
-            self._news.append(self._end(seat, "killed"))
+            self._events.append(self._end(seat, "killed"))
 
     def close(self) -> None:
-        """End all workers, stop listening, and leave Ray as it was found, each of it whatever else fails."""
+        """End all workers, stop listening and disconnect from Ray; every step runs even if another one fails."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._close_wakeup_pipe)
             if self._cluster is not None:
@@ -298,7 +298,7 @@ class RayEngine(Engine):
                 stack.callback(self._leave)
 
     def _close_wakeup_pipe(self) -> None:
-        """Close the pipe and forget the rest; nobody may write into what has the pipe's number next."""
+        """Close the pipe; a late thread must not write to another file that gets its descriptor."""
         self._plane = self._block = self._cluster = None
         with self._lock:
             ends, self._wake = self._wake, (-1, -1)
@@ -311,10 +311,10 @@ class RayEngine(Engine):
             self._end(seat, "closed")
 
     def _leave(self) -> None:
-        """Let workers leave by themselves, for the processes can be used again."""
+        """Let workers end by themselves, so that Ray can use their processes again."""
         for seat in self._seats:
             self._plane.release(seat)
-        until = time.monotonic() + _LEAVE
+        until = time.monotonic() + _LEAVE_SECONDS
         while True:
             for seat, reason in self._over().items():
                 self._end(seat, reason, gone=True)
@@ -327,7 +327,7 @@ class RayEngine(Engine):
 
 
 class _Poller:
-    """Waits for the network, for Ray's threads and for the ends of processes at once."""
+    """Waits for the network, for Ray's threads and for ends of processes at once."""
 
     def __init__(self, plane: Any, wake: int) -> None:
         with needs("ray", "pyzmq", "The Ray engine"):
@@ -348,13 +348,13 @@ class _Poller:
     def wait(self, seconds: float) -> None:
         self._poller.poll(math.ceil(1000 * seconds))
 
-    def ended(self, seats: Mapping[int, _Seat]) -> list[int]:
-        fds = {place.pidfd: seat for seat, place in seats.items() if place.pidfd >= 0}
+    def ended(self, seats: Mapping[int, _RayWorker]) -> list[int]:
+        fds = {worker.pidfd: seat for seat, worker in seats.items() if worker.pidfd >= 0}
         return [fds[fd] for fd in _readable(fds, 0)]
 
 
 def _readable(fds: Iterable[int], seconds: float) -> list[int]:
-    """Wait until one of these can be read, whatever their numbers are; of a process: until it has ended."""
+    """Return the descriptors that can be read within some seconds; a pidfd is readable when its process has ended."""
     poll = select.poll()
     for fd in fds:
         poll.register(fd, select.POLLIN)
@@ -362,20 +362,20 @@ def _readable(fds: Iterable[int], seconds: float) -> list[int]:
 
 
 def _warn_if_short(has: Mapping[str, float], needs: Mapping[str, float], workers: int) -> None:
-    """Warn if there is no room for all workers now; more nodes may come."""
+    """Warn if the cluster has too few resources for all workers now; nodes may still be added."""
     for name, needed in needs.items():
-        there = has.get(name, 0.0)
-        if there < needed:
-            what = f"{there:g} {name}s" if name in ("CPU", "GPU") else f"{there:g} of {name!r}"
+        available = has.get(name, 0.0)
+        if available < needed:
+            what = f"{available:g} {name}s" if name in ("CPU", "GPU") else f"{available:g} of {name!r}"
             who = f"{workers} worker{'s need' if workers > 1 else ' needs'} {needed:g}"
-            warnings.warn(f"The cluster has {what}, and {who}: who finds no room waits for more nodes", stacklevel=4)
+            warnings.warn(f"The cluster has {what}, and {who}: the others wait for more nodes", stacklevel=4)
             return
 
 
-# ---- what it is told ----------------------------------------------------------------------------------------------
+# ---- checks of the arguments --------------------------------------------------------------------------------------
 
 
-def _words(name: str, value: Any) -> str | None:
+def _checked_text(name: str, value: Any) -> str | None:
     if value is None or (isinstance(value, str) and value.strip()):
         return value
     kind = ValueError if isinstance(value, str) else TypeError
@@ -383,7 +383,7 @@ def _words(name: str, value: Any) -> str | None:
 
 
 def _amounts(value: Any) -> dict[str, float]:
-    """Check resources."""
+    """Check the resources."""
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(name, str) and name for name in value):
@@ -395,7 +395,7 @@ def _amounts(value: Any) -> dict[str, float]:
 
 
 def _environment(value: Any) -> dict[str, Any] | None:
-    """Check a runtime_env as far as one can without Ray."""
+    """Check a runtime_env as far as possible without Ray."""
     if value is None:
         return None
     if not isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Points down and gradients up over ZeroMQ: encrypted, known senders only, no pickle, and silence is noticed."""
+"""The server's side of the network, over ZeroMQ: encrypted, authenticated, without pickle, with a silence timeout."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ with needs("ray", "pyzmq", "Sending tensors over the network"):
 
 __all__ = ["Hub"]
 
-_BEATS = b"B"  # a worker's beats come through a connection of their own: its key with this in front
+_BEATS = b"B"  # prefix of the identity of a worker's heartbeat connection, before its key
 _DOMAIN = "latecomer"
-_PIDS = 2**31  # what the system calls a process fits into 31 bits
-_RECEIVE_QUEUE = 8  # messages that may wait for a reader
+_PIDS = 2**31  # process ids fit into 31 bits
+_RECEIVE_QUEUE = 8  # messages that may wait to be read
 
 
 class Hub:
-    """The server's end: one encrypted socket, one key pair a worker, one job at a time with each.
+    """The server's socket: encrypted, one key pair per worker, one job at a time per worker.
 
-    Everything a worker sends is checked before it is believed: who it is by its key, that a job of this number is with
-    it, that the numbers have exactly the length of this run's. Only then are they copied into the job's slot. A worker
-    that sends anything else is reported as broken. Whoever is dismissed is not listened to any more, whatever it still
-    sends: the next worker in its seat has other keys.
+    Everything a worker sends is checked first: the key identifies the sender, the answered job must be with that
+    worker, and the numbers must have exactly the size of this run's. Only then are they copied into the job's slot. A
+    worker that sends anything else is reported in `broken`. All later messages of a dismissed worker are ignored; the
+    next worker in its seat has new keys.
 
     Args:
-        spec: What is computed.
+        spec: What every worker gets once.
         slots: The server's slots.
         host: Address to listen on.
         bf16: Send points and gradients as bfloat16.
-        silence: Seconds without a sign of life after which a worker counts as gone.
-        block_ref: Where the slots can be seen by processes of this machine, if they can.
+        silence: Seconds without a message after which a worker counts as dead.
+        block_ref: Lets processes on this machine map the slots; None if they cannot.
     """
 
     def __init__(
@@ -69,22 +69,22 @@ class Hub:
         self._layout, self._slots, self._block_ref = Layout(spec), slots, block_ref
         self._encoding, self.silence = BF16 if bf16 else NATIVE, silence
         self._seats: dict[bytes, int] = {}  # key -> seat
-        self._keys: dict[int, bytes] = {}  # seat -> key of the worker that has it now
-        self._how: dict[int, int] = {}  # seat -> encoding; there once it is ready
-        self._due: dict[int, Job] = {}
-        self._seen: dict[int, float] = {}
+        self._keys: dict[int, bytes] = {}  # seat -> key of its current worker
+        self._encodings: dict[int, int] = {}  # seat -> encoding, once its worker is ready
+        self._pending: dict[int, Job] = {}  # seat -> the job it computes
+        self._last_seen: dict[int, float] = {}
         self.broken: dict[int, str] = {}
         self._context = zmq.Context()
         self._authenticator = ThreadAuthenticator(self._context)
         self._authenticator.start()
-        self._authenticator.configure_curve_callback(_DOMAIN, _Known(self._seats))
+        self._authenticator.configure_curve_callback(_DOMAIN, _AllowedKeys(self._seats))
         self._public, secret = zmq.curve_keypair()
         self.socket: Any = self._context.socket(zmq.ROUTER)
         self.socket.curve_server, self.socket.curve_secretkey = True, secret
         self.socket.zap_domain = _DOMAIN.encode()
         self.socket.linger, self.socket.rcvhwm, self.socket.router_mandatory = 0, _RECEIVE_QUEUE, True
         self.socket.maxmsgsize = max(self._layout.limit, HEAD_LIMIT) + ENVELOPE
-        # No heartbeats: they would wait behind long messages. Connections whose other end is gone are let go like this.
+        # No ZeroMQ heartbeats: they would queue behind long messages. TCP keep-alive closes dead connections instead.
         self.socket.tcp_keepalive, self.socket.tcp_keepalive_cnt = 1, 4
         self.socket.tcp_keepalive_idle = self.socket.tcp_keepalive_intvl = max(1, math.ceil(silence))
         if ":" in host:
@@ -96,7 +96,7 @@ class Hub:
             raise ValueError(f"The server cannot listen on {host}: {error.strerror}") from None
 
     def admit(self, seat: int) -> WorkerCredentials:
-        """Make keys for a new worker."""
+        """Create the keys of a new worker."""
         public, secret = zmq.curve_keypair()
         self._seats[public], self._keys[seat] = seat, public
         block_ref = self._block_ref
@@ -105,36 +105,36 @@ class Hub:
         )
 
     def release(self, seat: int) -> None:
-        """Tell a worker to leave once it has done what it does."""
-        if seat in self._how:
+        """Ask a worker to end after its job."""
+        if seat in self._encodings:
             self._post(self._keys[seat], [leave()])
 
     def leaving(self, seats: Iterable[int]) -> bool:
-        """Whether one of these has been told to leave and may still be about to."""
-        return any(seat in self._how for seat in seats)
+        """Whether one of these workers may still be about to end after `release`."""
+        return any(seat in self._encodings for seat in seats)
 
     def dismiss(self, seat: int) -> None:
-        """Listen to a worker no more, and tell it so in case it is far away and still listens."""
+        """Ignore a worker from now on, and tell it to stop if it is on another machine."""
         key = self._keys.pop(seat, None)
         if key is None:
             return
-        if self._how.pop(seat, SHARED) != SHARED:  # whoever writes into our memory must be killed, not asked
+        if self._encodings.pop(seat, SHARED) != SHARED:  # one that shares memory is killed by the engine
             self._post(key, [stop()])
         del self._seats[key]
-        for known in (self._due, self._seen, self.broken):
-            known.pop(seat, None)
+        for by_seat in (self._pending, self._last_seen, self.broken):
+            by_seat.pop(seat, None)
 
     def shares(self, seat: int) -> bool:
-        """Whether this worker writes into the server's own slots."""
-        return self._how.get(seat) == SHARED
+        """Whether this worker writes directly into the server's slots."""
+        return self._encodings.get(seat) == SHARED
 
     def send(self, seat: int, job: Job) -> None:
-        """Send a job with its points; if the worker is gone, whoever watches it will say so."""
-        how = self._how.get(seat)
-        if how is None:
+        """Send a job with its points; if the worker is gone, `silent` or Ray reports it."""
+        encoding = self._encodings.get(seat)
+        if encoding is None:
             return
-        self._due[seat] = job
-        self._post(self._keys[seat], self._layout.job_message(job, self._slots[job.slot], how))
+        self._pending[seat] = job
+        self._post(self._keys[seat], self._layout.job_message(job, self._slots[job.slot], encoding))
 
     def _post(self, key: bytes, parts: list[Any]) -> None:
         try:
@@ -144,7 +144,7 @@ class Hub:
                 raise
 
     def receive(self) -> list[Event]:
-        """Return what workers have said until now; who said something it should not have is in `broken`."""
+        """Return new events; workers that sent something invalid are in `broken`."""
         found: list[Event] = []
         while True:
             try:
@@ -155,11 +155,11 @@ class Hub:
             seat = self._seats.get(user)
             if seat is None or seat in self.broken:
                 continue  # it was dismissed
-            self._seen[seat] = time.monotonic()
+            self._last_seen[seat] = time.monotonic()
             try:
                 event = self._event(seat, parts, beats=bytes(sender) == _BEATS + user)
             except FrameError as error:
-                self.broken[seat] = f"it sent something that is not due: {error}"
+                self.broken[seat] = f"it sent something unexpected: {error}"
                 continue
             if event is not None:
                 found.append(event)
@@ -167,41 +167,41 @@ class Hub:
     def _event(self, seat: int, parts: list[Any], beats: bool) -> Event | None:
         head = unpack_head(parts[0].buffer, self._layout.limit)
         if tuple(len(part) for part in parts[1:]) != head.lengths:
-            raise FrameError(f"{len(parts) - 1} parts that are not those its head announces")
+            raise FrameError(f"{len(parts) - 1} parts that do not match its head")
         if head.kind == BEAT or beats:
             if head.kind != BEAT:
-                raise FrameError(f"Kind {head.kind} where only beats come")
+                raise FrameError(f"Kind {head.kind} on the heartbeat connection")
             return None
         if head.kind == READY:
             return self._ready(seat, head)
-        event, job = self._layout.answer(seat, head, self._due.get(seat)), self._due[seat]
+        event, job = self._layout.answer(seat, head, self._pending.get(seat)), self._pending[seat]
         if isinstance(event, Done):
-            how = self._how[seat]
-            if head.encoding != how:
-                raise FrameError(f"Encoding {head.encoding} (expected {how})")
-            self._layout.check(head.lengths, self._layout.up(how))
+            encoding = self._encodings[seat]
+            if head.encoding != encoding:
+                raise FrameError(f"Encoding {head.encoding} (expected {encoding})")
+            self._layout.check(head.lengths, self._layout.up(encoding))
             self._layout.read_contribution((part.buffer for part in parts[1:]), self._slots[job.slot])
-        del self._due[seat]
+        del self._pending[seat]
         return event
 
     def _ready(self, seat: int, head: Head) -> Event:
-        if seat in self._how:
-            raise FrameError("It is ready for the second time")
+        if seat in self._encodings:
+            raise FrameError("It reported Ready twice")
         if head.encoding != self._encoding and (head.encoding != SHARED or self._block_ref is None):
             raise FrameError(f"Encoding {head.encoding} (expected {self._encoding})")
         event = event_of(seat, head)
         if not (isinstance(event, Ready) and 0 < event.pid < _PIDS):
-            raise FrameError("No process can have its number")
-        self._how[seat] = head.encoding
+            raise FrameError("Not a valid process id")
+        self._encodings[seat] = head.encoding
         return event
 
     def silent(self) -> list[int]:
-        """Return the seats of workers that have been ready and have not been heard of for too long."""
+        """Return the seats of ready workers that have been silent for too long."""
         limit = time.monotonic() - self.silence
-        return [seat for seat in self._how if self._seen[seat] < limit]
+        return [seat for seat in self._encodings if self._last_seen[seat] < limit]
 
     def wait(self, timeout: float = 30.0) -> list[Event]:
-        """Wait for events: for those who watch nothing else."""
+        """Wait for events, for callers that wait for nothing else."""
         until = time.monotonic() + timeout
         found = self.receive()
         while not found and not self.broken and (left := until - time.monotonic()) > 0:
@@ -217,8 +217,8 @@ class Hub:
             self._context.term()
 
 
-class _Known:
-    """Tells the authenticator whose keys are good."""
+class _AllowedKeys:
+    """Accepts the keys of current workers."""
 
     def __init__(self, keys: dict[bytes, int]) -> None:
         self._keys = keys

@@ -1,4 +1,4 @@
-"""The worker's end of the network: take a job, compute it, send the result, and be heard of meanwhile."""
+"""The worker's side of the network: receive a job, compute it, send the result, and send heartbeats meanwhile."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ with needs("ray", "pyzmq", "Sending tensors over the network"):
 
 __all__ = ["LinkError", "LostError", "serve"]
 
-_GLANCE = 500  # milliseconds between looks at whether the connection still stands
+_POLL_MS = 500  # milliseconds between checks of the connection
 
 
 class LinkError(ConnectionError):
@@ -44,26 +44,26 @@ class LinkError(ConnectionError):
 
 
 class LostError(LinkError):
-    """The server was there, and has hung up."""
+    """The server has closed the connection."""
 
 
 def serve(credentials: WorkerCredentials, spec: WorkerSpec) -> bool:
-    """Do jobs until the server has enough of it; the life of a worker.
+    """Compute jobs until the server ends the worker.
 
-    A worker lives as long as its connection: it does not come back through another one, because nobody could say which
+    A worker lives as long as its connection. It does not reconnect, because nobody would know which messages were lost.
     of its messages were lost.
 
     Args:
-        credentials: Where to go and what to say.
-        spec: What to compute.
+        credentials: Address and keys.
+        spec: What every worker gets once.
 
     Returns:
-        Whether it was let go in peace, and not dismissed.
+        True if the server released the worker, False if it dismissed it.
     """
     slots = attach_slots(credentials.block_ref, spec)
     encoding = credentials.encoding if slots is None else SHARED
-    here = slots or [own_slot(spec)]
-    layout, worker = Layout(spec), Worker(spec, here, credentials.seat)
+    own_slots = slots or [own_slot(spec)]
+    layout, worker = Layout(spec), Worker(spec, own_slots, credentials.seat)
     with _Link(credentials, layout.limit) as link:
         link.send([pack_head(head_of(Ready(credentials.seat, os.getpid()), encoding))])
         while True:
@@ -74,24 +74,24 @@ def serve(credentials: WorkerCredentials, spec: WorkerSpec) -> bool:
             layout.check(head.lengths, layout.down(job, encoding))
             if slots is None:
                 job = replace(job, slot=0)
-                layout.read_job((part.buffer for part in parts), job, here[0])
-            link.send(layout.answer_message(worker(job), here[job.slot], encoding))
+                layout.read_job((part.buffer for part in parts), job, own_slots[0])
+            link.send(layout.answer_message(worker(job), own_slots[job.slot], encoding))
 
 
 class _Link:
-    """Two connections to the server: one for jobs, and one for beats, which another thread sends.
+    """Two connections to the server: one for jobs, and one for heartbeats, which another thread sends.
 
-    Whether the server is still there is asked on the second one only: on the first the answer would have to wait behind
-    whatever is being sent, and a long message is no reason to hang up. If either of them is lost, both are.
+    Only the second one checks that the server is alive: on the first one the answer would wait behind whatever is being
+    sent, and a long message is no reason to disconnect. If either connection is lost, both are closed.
     """
 
     def __init__(self, credentials: WorkerCredentials, limit: int) -> None:
-        self._limit, self._badge = limit, credentials
+        self._limit, self._credentials = limit, credentials
         self._context = zmq.Context()
         self._socket = self._connection(credentials.public_key)
         self._monitor: Any = self._socket.get_monitor_socket(zmq.EVENT_ALL)
         self._socket.connect(credentials.endpoint)
-        self._lost, self._up = "", set[Any]()
+        self._lost, self._connected = "", set[Any]()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="latecomer beats", daemon=True)
         self._thread.start()
@@ -99,31 +99,31 @@ class _Link:
     def _connection(self, identity: bytes) -> Any:
         socket = self._context.socket(zmq.DEALER)
         socket.identity, socket.linger, socket.reconnect_ivl = identity, 0, -1
-        socket.curve_serverkey = self._badge.server_key
-        socket.curve_publickey, socket.curve_secretkey = self._badge.public_key, self._badge.secret_key
+        socket.curve_serverkey = self._credentials.server_key
+        socket.curve_publickey, socket.curve_secretkey = self._credentials.public_key, self._credentials.secret_key
         socket.maxmsgsize = max(self._limit, HEAD_LIMIT) + ENVELOPE
-        socket.ipv6 = "[" in self._badge.endpoint
+        socket.ipv6 = "[" in self._credentials.endpoint
         return socket
 
     def send(self, parts: list[Any]) -> None:
-        """Send a message; without a connection there is nowhere to send it, and waiting for one would be for ever."""
+        """Send a message; raise if the connection is lost, instead of waiting for ever."""
         while True:
             self._wait(zmq.POLLOUT)
-            self._look()
-            with contextlib.suppress(zmq.Again):  # it may be lost since the last look, and sending would wait for ever
+            self._check_connection()
+            with contextlib.suppress(zmq.Again):  # lost since the check: a blocking send would never return
                 self._socket.send_multipart(parts, zmq.DONTWAIT, copy=False)
                 return
 
     def _wait(self, what: int) -> None:
-        while not self._socket.poll(_GLANCE, what):
-            self._look()
+        while not self._socket.poll(_POLL_MS, what):
+            self._check_connection()
 
-    def _look(self) -> None:
+    def _check_connection(self) -> None:
         if self._lost:
-            raise (LostError if self._up else LinkError)(self._lost)
+            raise (LostError if self._connected else LinkError)(self._lost)
 
     def receive(self) -> tuple[Any, list[Any]]:
-        """Wait for a message of the server."""
+        """Wait for a message from the server."""
         self._wait(zmq.POLLIN)
         first, *parts = self._socket.recv_multipart(copy=False)
         head = unpack_head(first.buffer, self._limit)
@@ -132,37 +132,37 @@ class _Link:
         return head, parts
 
     def _watch(self) -> None:
-        """Beat, as long as both connections stand."""
-        beats = self._connection(b"B" + self._badge.public_key)
-        beats.heartbeat_ivl, beats.heartbeat_timeout = (int(self._badge.silence * each) for each in (250, 1000))
+        """Send heartbeats and watch both connections."""
+        beats = self._connection(b"B" + self._credentials.public_key)
+        beats.heartbeat_ivl, beats.heartbeat_timeout = (int(self._credentials.silence * each) for each in (250, 1000))
         monitor, poller = beats.get_monitor_socket(zmq.EVENT_ALL), zmq.Poller()
         for watched in (self._monitor, monitor):
             poller.register(watched, zmq.POLLIN)
-        beats.connect(self._badge.endpoint)
-        interval, until = max(1, int(200 * self._badge.silence)), time.monotonic() + self._badge.silence
+        beats.connect(self._credentials.endpoint)
+        interval, until = max(1, int(200 * self._credentials.silence)), time.monotonic() + self._credentials.silence
         try:
             while not self._end.is_set() and not self._lost:
-                up = len(self._up) == 2
-                news = poller.poll(interval if up else min(_GLANCE, interval))
-                for watched, _ in news:
-                    self._note(watched, recv_monitor_message(watched)["event"])
-                if up and not news:
+                connected = len(self._connected) == 2
+                ready = poller.poll(interval if connected else min(_POLL_MS, interval))
+                for watched, _ in ready:
+                    self._handle(watched, recv_monitor_message(watched)["event"])
+                if connected and not ready:
                     with contextlib.suppress(zmq.Again):
                         beats.send(beat(), zmq.DONTWAIT)
-                if not up and not self._lost and time.monotonic() > until:
-                    self._lost = f"no connection to the server at {self._badge.endpoint}: is the port closed?"
+                if not connected and not self._lost and time.monotonic() > until:
+                    self._lost = f"no connection to the server at {self._credentials.endpoint}: is the port closed?"
         finally:
             beats.disable_monitor()
             monitor.close()
             beats.close()
 
-    def _note(self, monitor: Any, event: int) -> None:
+    def _handle(self, monitor: Any, event: int) -> None:
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-            self._up.add(monitor)
+            self._connected.add(monitor)
         elif event in (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL):
-            self._lost = f"the server at {self._badge.endpoint} does not know this worker"
-        elif event == zmq.EVENT_DISCONNECTED and monitor in self._up:
-            self._lost = f"the connection to the server at {self._badge.endpoint} is lost"
+            self._lost = f"the server at {self._credentials.endpoint} refused this worker's key"
+        elif event == zmq.EVENT_DISCONNECTED and monitor in self._connected:
+            self._lost = f"the connection to the server at {self._credentials.endpoint} is lost"
 
     def __enter__(self) -> _Link:
         return self

@@ -1,4 +1,4 @@
-"""Points down and gradients up through Ray's object store: slower than sockets of one's own, with nothing to set up."""
+"""Tensors through Ray's object store: slower than sockets, but no open port is needed."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["ObjectWorker", "Objects"]
 
 
 class ObjectWorker:
-    """What Ray runs in a worker process: one thread computes, another waits for ever, so that its end is noticed."""
+    """The Ray actor of a worker: one thread computes; another waits for ever, so that the server notices its end."""
 
     def start(self, seat: int, spec: WorkerSpec, encoding: int) -> int:
-        """Make the model."""
+        """Create the model."""
         torch.set_num_threads(1)
         self._slot, self._layout, self._encoding = own_slot(spec), Layout(spec), encoding
         self._worker = Worker(spec, [self._slot], seat)
@@ -35,22 +35,22 @@ class ObjectWorker:
         threading.Event().wait()
 
     def compute(self, head: bytes, *parts: Any) -> list[Any]:
-        """Do a job."""
+        """Compute a job."""
         slot, layout = self._slot, self._layout
-        what = job_of(unpack_head(head, layout.limit))
-        layout.read_job(parts, what, slot)
-        answer = self._worker(replace(what, slot=0))
+        job = job_of(unpack_head(head, layout.limit))
+        layout.read_job(parts, job, slot)
+        answer = self._worker(replace(job, slot=0))
         return [bytes(part) for part in layout.answer_message(answer, slot, self._encoding)]
 
 
 class Objects:
-    """The server's end: a call to a worker for every job, and its result in the slot.
+    """The server's side: one actor call per job; its result is copied into the slot.
 
     Args:
         ray: Ray's module.
-        spec: What is computed.
+        spec: What every worker gets once.
         slots: The server's slots.
-        wake: Called, from any thread, when there is something to read.
+        wake: Called from any thread when there is something to receive.
         bf16: Send points and gradients as bfloat16.
     """
 
@@ -63,8 +63,8 @@ class Objects:
         self._answers: deque[tuple[int, Any, Job | None, Any]] = deque()
         self.broken: dict[int, str] = {}
 
-    def seat(self, seat: int, actor: Any, spec: Any) -> None:
-        """Have a worker begin."""
+    def start_worker(self, seat: int, actor: Any, spec: Any) -> None:
+        """Start a worker in a seat."""
         self._actors[seat] = actor
         self._listen(seat, actor, None, actor.start.remote(seat, spec, self._encoding))
 
@@ -85,12 +85,12 @@ class Objects:
         ref.future().add_done_callback(answered)
 
     def receive(self) -> list[Event]:
-        """Return what workers have said until now."""
+        """Return new events."""
         found: list[Event] = []
         while self._answers:
             seat, actor, job, answer = self._answers.popleft()
             if self._actors.get(seat) is not actor:
-                continue  # it was dismissed
+                continue  # dismissed
             try:
                 found.append(self._event(seat, job, answer))
             except FrameError as error:
@@ -98,7 +98,7 @@ class Objects:
         return found
 
     def _event(self, seat: int, job: Job | None, answer: Any) -> Event:
-        if isinstance(answer, BaseException):  # an actor survives what its methods raise, but what is left of it?
+        if isinstance(answer, BaseException):  # the actor may be broken now, so it is replaced
             raise FrameError(ending(answer))
         if job is None:
             return Ready(seat, int(answer))
@@ -110,7 +110,7 @@ class Objects:
         return event
 
     def dismiss(self, seat: int) -> None:
-        """Listen to a worker no more."""
+        """Ignore a worker from now on."""
         self._actors.pop(seat, None)
         self.broken.pop(seat, None)
 
@@ -118,17 +118,17 @@ class Objects:
         """Do nothing: an actor ends when it is killed."""
 
     def leaving(self, seats: Iterable[int]) -> bool:
-        """Say no, for the same reason."""
+        """Return False: actors are killed."""
         return False
 
     def shares(self, seat: int) -> bool:
-        """Say no: every worker has memory of its own."""
+        """Return False: every worker has its own memory."""
         return False
 
     def silent(self) -> list[int]:
-        """Say none: Ray looks after them."""
+        """Return no seats: Ray watches its actors."""
         return []
 
     def close(self) -> None:
-        """Forget everybody."""
+        """Drop all workers."""
         self._actors.clear()

@@ -1,4 +1,4 @@
-"""Many independent calls on a Ray cluster: results as they come, and what is under way is called off at an error."""
+"""Many independent calls on a Ray cluster: results as they complete; an error cancels the rest."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ T = TypeVar("T")
 def on_ray(
     function: Callable[..., T], jobs: Sequence[tuple[Any, ...]], processes: int, address: str | None = None
 ) -> Iterator[T]:
-    """Call a function on every job, each in a Ray task of one CPU, and yield the results in the order they are done.
+    """Call a function on every job, each in a Ray task of one CPU, and yield results in order of completion.
 
-    A task whose node is lost is run again by Ray elsewhere, so a function should leave nothing half done.
+    A task whose node is lost is run again by Ray on another node, so the function must be safe to repeat.
 
     Args:
-        function: What to call.
-        jobs: Its arguments, one tuple a call; a relative path means the same folder on every node.
-        processes: How many at a time.
+        function: The function.
+        jobs: Its arguments, one tuple per call; a relative path means the same folder on every node.
+        processes: Number of tasks at the same time.
         address: Address of the cluster, ``"auto"``, or None for Ray on this machine.
     """
     whole_number("processes", processes, least=1)
@@ -54,7 +54,7 @@ def on_ray(
 
 
 def _in_folder(folder: str, function: Callable[..., T], *job: Any) -> T:
-    """Call a function where the sweep was started, so that the store's path means the same."""
+    """Call a function in the folder where the sweep was started, so that relative paths mean the same."""
     if Path(folder).is_dir():
         os.chdir(folder)
     return function(*job)
