@@ -28,6 +28,10 @@ class Advice(str):
     Attributes:
         numbers: Constants with their intervals, parameters and bounds by rule, largest useful numbers of workers, the
             influence each group keeps, and the sentences of advice.
+
+    Examples:
+        >>> Advice("beta 0.1 is fine", {"beta": 0.1}).numbers["beta"]
+        0.1
     """
 
     numbers: Mapping[str, Any]
