@@ -90,7 +90,7 @@ DIAGRAMS: dict[str, tuple[str, tuple[Band, ...]]] = {
                 "server process: the ticket goes out",
                 "server",
                 (
-                    Step("TrainingLoop._fill", "training/loop.py", ("a worker is idle",)),
+                    Step("TrainingLoop._issue_tickets", "training/loop.py", ("a worker is idle",)),
                     Step("JournaledRun.issue", "training/run.py", ("calls Server.issue; then a journal entry",)),
                     Step("AsyncOptimizer.query", "optim/base.py", ("copies the parameters into the engine's slot",)),
                     Step(
