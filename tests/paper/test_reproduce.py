@@ -20,7 +20,7 @@ from latecomer import data, paper
 from latecomer._util.intervals import mean
 from latecomer.cli.main import main
 from latecomer.experiments import Grid, RunSpec, Store, Sweep
-from latecomer.experiments.sweep import _problem
+from latecomer.experiments.sweep import _cached_problem
 from latecomer.paper import Study, choose, chosen_sweep, make_study
 from latecomer.paper.claims import delay_claims, paired, sensitivity_claims, training_claims
 from latecomer.paper.labels import class_delays
@@ -58,7 +58,7 @@ def small(name: str, size: str, weights: str = "") -> Study:
 
 def pretend(patch: pytest.MonkeyPatch) -> None:
     """Put the few images in the place of the datasets."""
-    _problem.cache_clear()
+    _cached_problem.cache_clear()
     patch.setattr(data, "load", images)
     for name in ("mnist", "cifar10"):
         module = sys.modules[f"latecomer.problems.{name}"]
@@ -71,7 +71,7 @@ def pretend(patch: pytest.MonkeyPatch) -> None:
 def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     pretend(monkeypatch)
     yield
-    _problem.cache_clear()
+    _cached_problem.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert main(["report", "lr-sensitivity", "--size", "quick", *again]) == 0
     for path in (folder / "again" / "figures").iterdir():
         assert path.read_bytes() == (folder / "out" / "figures" / path.name).read_bytes(), path.name
-    _problem.cache_clear()
+    _cached_problem.cache_clear()
     return folder / "out" / "index.html"
 
 

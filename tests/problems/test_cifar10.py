@@ -199,7 +199,7 @@ def test_imagenet_weights_are_looked_for_and_checked(hub: Path, monkeypatch: pyt
         read_weights("imagenet")
     place.write_bytes(b"half")
     start = hashlib.sha256(b"half").hexdigest()[:8]
-    with pytest.raises(ValueError, match=f"SHA-256 starts with {start}, not f37072fd: fetch it again"):
+    with pytest.raises(ValueError, match=f"SHA-256 starts with {start}, not f37072fd: download it again"):
         load_weights(ResNet18(width=SLIM), "imagenet")
     digest = hashlib.sha256(saved(place).read_bytes()).hexdigest()
     monkeypatch.setattr(resnet, "_FILE", f"resnet18-{digest[:8]}.pth")
@@ -216,8 +216,8 @@ def without(name: str) -> dict[str, Tensor]:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: without("layer3.1.bn2.running_var"), "layer3.1.bn2.running_var is not in it; give the state dict"),
-        (lambda: without("fc.bias"), "fc.bias is not in it"),
+        (lambda: without("layer3.1.bn2.running_var"), "layer3.1.bn2.running_var is missing; pass the state dict"),
+        (lambda: without("fc.bias"), "fc.bias is missing"),
         (lambda: {**fake(), "layer1.0.conv3.weight": torch.ones(1)}, "layer1.0.conv3.weight is not a part of this"),
         (lambda: {f"module.{k}": v for k, v in fake().items()}, "module.conv1.weight is not a part of this network"),
         (
@@ -228,8 +228,8 @@ def without(name: str) -> dict[str, Tensor]:
         (lambda: {**fake(), "bn1.weight": torch.ones(4, dtype=torch.int64)}, "bn1.weight is of torch.int64"),
         (lambda: {**fake(), "bn1.weight": torch.full((4,), torch.nan)}, "bn1.weight has a NaN or an infinity"),
         (lambda: {"state_dict": fake()}, "is not a state dict, 'state_dict' is dict: save model.state_dict"),
-        (lambda: [torch.ones(1)], "holds no state dict but list"),
-        (lambda: {}, "conv1.weight is not in it"),
+        (lambda: [torch.ones(1)], "is a list, not a state dict"),
+        (lambda: {}, "conv1.weight is missing"),
     ],
 )
 def test_files_that_do_not_fit_change_nothing(make: Callable[[], Any], message: str, tmp_path: Path) -> None:

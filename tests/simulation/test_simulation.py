@@ -302,7 +302,7 @@ def test_bad_runs(arguments: dict[str, Any], message: str) -> None:
 def test_a_trace_whose_samples_are_not_its_seeds_is_refused() -> None:
     trace = lc.delays.Constant(workers=2).trace(steps=20, seed=0)
     with pytest.raises(
-        ValueError, match=r"Row 0 breaks the rule .a sample follows from the trace's seed and the ticket"
+        ValueError, match=r"Row 0 breaks the rule .the sample is the one of the trace's seed and the ticket"
     ):
         lc.Trace(trace.header, {**trace.columns, "sample": trace.columns["sample"] + np.uint64(1)})
 

@@ -66,7 +66,7 @@ def test_a_checkpoint_of_the_same_arrival_is_replaced_atomically(
 ) -> None:
     kept = Checkpoints(tmp_path, keep=1)
     kept.write(20, {"x": torch.zeros(3)})
-    real, calls = module._write, []
+    real, calls = module._write_flushed, []
 
     def ends(path: Path, data: bytes) -> None:
         calls.append(path)
@@ -74,9 +74,9 @@ def test_a_checkpoint_of_the_same_arrival_is_replaced_atomically(
             raise FULL
         real(path, data)
 
-    monkeypatch.setattr(module, "_write", ends)
+    monkeypatch.setattr(module, "_write_flushed", ends)
     if killed:  # no cleanup
-        monkeypatch.setattr(Checkpoints, "_tidy", lambda self: None)
+        monkeypatch.setattr(Checkpoints, "_remove_old", lambda self: None)
     with pytest.raises(OSError, match="No space"):
         kept.write(20, {"x": torch.ones(3)})
     monkeypatch.undo()

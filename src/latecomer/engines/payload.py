@@ -1,4 +1,4 @@
-"""What every worker gets once, pickled; large arrays lie beside it in memory that all workers share."""
+"""What every worker gets once, pickled; large arrays are beside it in memory that all workers share."""
 
 from __future__ import annotations
 

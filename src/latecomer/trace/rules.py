@@ -70,7 +70,7 @@ def check_trace(header: Header, c: Columns) -> None:
 
 def _check_updates(header: Header, c: Columns, rule: Any, arrived: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Check which arrivals are updates; return the number of updates after 0, 1, 2, ... arrivals."""
-    # Dropped arrivals are in neither list: a rule of the optimizer may drop one and still count it as an update.
+    # Dropped arrivals are in neither list: one that the optimizer drops is an update, one that the policy drops is not.
     always, never = np.isin(c["status"], [0, 1]), ~arrived | (c["status"] == STATUSES.index("held"))
     made = c["update"] != 0
     rule("an applied or zero arrival is an update", made | ~always, "status", "update")
@@ -92,8 +92,8 @@ def _check_tickets(header: Header, c: Columns, rule: Any, updates: NDArray[np.in
     reissued, before, after = _pairs(c["ticket"])
     in_sequence = reissued | (c["ticket"] == np.cumsum(~reissued) - 1)
     rule("tickets count 0, 1, 2, ...", in_sequence, "ticket")
-    newest = reissued | (c["version"] == updates[c["seen"]] + 1)
     # The worker of a new ticket gets the parameters as they are: the iterate after all updates made so far.
+    newest = reissued | (c["version"] == updates[c["seen"]] + 1)
     rule("a ticket starts from the newest iterate", newest, "version", "seen")
     lost = np.ones(len(reissued), dtype=bool)
     lost[after] = (c["status"][before] == STATUSES.index("lost")) & (c["ended"][before] <= c["seen"][after])
@@ -101,8 +101,8 @@ def _check_tickets(header: Header, c: Columns, rule: Any, updates: NDArray[np.in
     same = np.ones(len(reissued), dtype=bool)
     same[after] = (c["version"][before] == c["version"][after]) & (c["sample"][before] == c["sample"][after])
     rule("a ticket that is issued again is the same job", same, "ticket", "version", "sample")
-    drawn = sample_seeds(header.seed, int(c["ticket"].max()) + 1)[c["ticket"]]
     # Samples are not free data: they follow from seed and ticket, so a trace cannot be paired with other samples.
+    drawn = sample_seeds(header.seed, int(c["ticket"].max()) + 1)[c["ticket"]]
     rule("the sample is the one of the trace's seed and the ticket", c["sample"] == drawn, "ticket", "sample")
 
 

@@ -1,4 +1,4 @@
-"""Evaluates snapshots of the model in a process of its own, and collects the history of a run."""
+"""Evaluates snapshots of the model in a separate process, and collects the history of a run."""
 
 from __future__ import annotations
 

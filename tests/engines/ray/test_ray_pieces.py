@@ -308,7 +308,7 @@ def refusing(error: Exception) -> Any:
 def test_what_does_not_start_is_cleared_up(unconnected: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     before = dict(os.environ)
     monkeypatch.setattr(unconnected, "init", refusing(ValueError("no such folder\nand a long story")))
-    with pytest.raises(ValueError, match=r"^Ray does not start on this machine: no such folder$"):
+    with pytest.raises(ValueError, match=r"^Ray did not start on this machine: no such folder$"):
         Cluster(runtime_env={"working_dir": "missing"}).connect()
     assert unconnected.downs == [1]
     assert dict(os.environ) == before

@@ -175,7 +175,7 @@ DONE = f.head_of(Done(0, 7, True), f.NATIVE, (80,))
     ("says", "words"),
     [
         ([b"\x80\x04K\x01."], "A head of 5 bytes"),
-        ([READY, READY], "second time"),
+        ([READY, READY], "Ready twice"),
         ([f.pack_head(f.head_of(Ready(0, 1), f.SHARED))], "Encoding 2"),
         ([f.pack_head(f.head_of(JOB, f.SHARED))], "is not an event"),
         ([f.pack_head(DONE)], "parts that do not match"),
