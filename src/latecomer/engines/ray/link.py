@@ -50,8 +50,8 @@ class LostError(LinkError):
 def serve(credentials: WorkerCredentials, spec: WorkerSpec) -> bool:
     """Compute jobs until the server ends the worker.
 
-    A worker lives as long as its connection. It does not reconnect, because nobody could know which of its messages were
-    lost.
+    A worker lives as long as its connection. It does not reconnect, because nobody could know which of its messages
+    were lost.
 
     Args:
         credentials: Address and keys.
