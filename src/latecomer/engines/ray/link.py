@@ -51,7 +51,7 @@ class LostError(LinkError):
 def serve(credentials: WorkerCredentials, spec: WorkerSpec) -> bool:
     """Compute jobs until the server ends the worker.
 
-    A worker lives as long as its connection. It does not reconnect, because it would be unknown which messages were lost.
+    A worker lives as long as its connection. It does not reconnect: it could not know which messages were lost.
     of its messages were lost.
 
     Args:
