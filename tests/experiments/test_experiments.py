@@ -197,7 +197,7 @@ def test_broken_entries_get_a_sentence_and_half_ones_are_made_again(tmp_path: Pa
     assert store.table().height == 1
     for damage in ("", "[]", "{}", json.dumps({"key": "another"})):
         (place / "run.json").write_text(damage)
-        with pytest.raises(ValueError, match=r"is broken .*: remove its folder"):
+        with pytest.raises(ValueError, match=r"is damaged .*: remove its folder"):
             store.table()
     (place / "history.parquet").write_bytes(b"")
     with pytest.raises(ValueError, match="is broken"):
