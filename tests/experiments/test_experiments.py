@@ -200,7 +200,7 @@ def test_broken_entries_get_a_sentence_and_half_ones_are_made_again(tmp_path: Pa
         with pytest.raises(ValueError, match=r"is damaged .*: remove its folder"):
             store.table()
     (place / "history.parquet").write_bytes(b"")
-    with pytest.raises(ValueError, match="is broken"):
+    with pytest.raises(ValueError, match="is damaged"):
         store.history(run.key)
 
 

@@ -208,8 +208,8 @@ def test_claims_follow_what_was_measured() -> None:
     more = pl.concat([pl.DataFrame(rates).with_columns(pl.col("seed") + 3 * k) for k in range(2)])
     verdicts = {row.claim: row.verdict for row in sensitivity_claims(more)}
     assert verdicts["ordered-momentum is stable over more learning rates than momentum"] == "held"
-    assert verdicts["ordered-mu2 stands more learning rates than mu2 (gamma 0.1)"] == "undecided"
-    assert verdicts["catch-up stands more learning rates than ordered-momentum"] == "not held"
+    assert verdicts["ordered-mu2 is stable over more learning rates than mu2 (gamma 0.1)"] == "undecided"
+    assert verdicts["catch-up is stable over more learning rates than ordered-momentum"] == "not held"
 
 
 @pytest.mark.usefixtures("tiny")
