@@ -47,7 +47,8 @@ def binomial_two_sided(successes: int, trials: int) -> float:
     if not trials:
         return 1.0
     fewer = min(successes, trials - successes)
-    return min(1.0, 2 * sum(math.comb(trials, k) for k in range(fewer + 1)) / 2**trials)
+    total: int = sum(math.comb(trials, k) for k in range(fewer + 1))
+    return min(1.0, 2 * total / (1 << trials))
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
@@ -190,7 +191,8 @@ def pairs_to_decide(only_first: int, only_second: int, pairs: int, alpha: float,
         return None
     either = (only_first + only_second) / pairs
     larger = max(only_first, only_second) / (only_first + only_second)
-    for n in (*range(20, 400, 10), *range(400, 4001, 100)):
+    sizes: list[int] = [*range(20, 400, 10), *range(400, 4001, 100)]
+    for n in sizes:
         discordant = round(n * either)
         needed = next((k for k in range(discordant // 2, discordant + 1) if mcnemar(k, discordant - k) <= alpha), None)
         if needed is not None and _upper_tail(needed, discordant, larger) >= power:
@@ -199,7 +201,15 @@ def pairs_to_decide(only_first: int, only_second: int, pairs: int, alpha: float,
 
 
 def _upper_tail(least: int, trials: int, share: float) -> float:
-    return sum(math.comb(trials, k) * share**k * (1 - share) ** (trials - k) for k in range(least, trials + 1))
+    """Return the probability of at least so many successes."""
+    if share >= 1.0:
+        return 1.0
+
+    def log_probability(k: int) -> float:
+        ways = math.lgamma(trials + 1) - math.lgamma(k + 1) - math.lgamma(trials - k + 1)
+        return ways + k * math.log(share) + (trials - k) * math.log1p(-share)
+
+    return math.fsum(math.exp(log_probability(k)) for k in range(least, trials + 1))
 
 
 def _normal(level: float) -> float:
