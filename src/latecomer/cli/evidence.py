@@ -1,0 +1,79 @@
+"""``python -m latecomer.cli.evidence``: run the plan behind docs/evidence.md, in pieces, and say how far it is."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from .. import data
+from .._util.files import writable
+from ..experiments import Store, missing, run_sweep
+from ..experiments.pieces import export_runs, import_runs
+from ..paper.plan import STAGES, run_planned, stage_sweeps
+from ._entry import run as run_command
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Run what is missing of the plan; kill it at any time and start it again.
+
+    Finished runs are read from the pieces first, and written to a new piece now and then and at the end.
+
+    Example: python -m latecomer.cli.evidence --stages choose judge --hours 2
+    """
+
+    stages: tuple[str, ...] = STAGES
+    """Which stages, in this order."""
+    store: Path = Path("runs")
+    """Folder of the runs."""
+    pieces: Path = Path("docs/results/paper/runs")
+    """Folder of the committed pieces."""
+    processes: int = 2
+    """Runs at a time, one thread each."""
+    hours: float = 1000.0
+    """Stop after so many hours."""
+    every: float = 20.0
+    """Minutes between pieces."""
+    dry_run: bool = False
+    """Only say how many runs the sweep that is next has, and how many are missing."""
+
+    def run(self, console: Console) -> None:
+        """Import, run, export."""
+        writable(self.store)
+        writable(self.pieces)
+        store = Store(self.store)
+        new = import_runs(self.pieces, store)
+        console.print(f"{new:,} runs imported from {self.pieces}, {len(store.keys()):,} are in {self.store}")
+        if not self.dry_run:
+            data.get("mnist")
+        begun = exported = time.monotonic()
+        try:
+            for stage in self.stages:
+                for sweep in stage_sweeps(stage, store):
+                    todo, total = missing(sweep, store), len(sweep.runs())
+                    console.print(f"{stage}, {sweep.name}: {total:,} runs, {len(todo):,} are missing", soft_wrap=True)
+                    if self.dry_run:
+                        return
+                    for done, _ in enumerate(run_sweep(sweep, store, self.processes, run=run_planned), start=1):
+                        now = time.monotonic()
+                        if done % 10 == 0 or done == len(todo):
+                            hours = (now - begun) / 3600
+                            console.print(f"{sweep.name}: {done:,} of {len(todo):,} after {hours:.2f} h")
+                        if now - exported > 60 * self.every:
+                            exported = now
+                            export_runs(store, self.pieces)
+                        if now - begun > 3600 * self.hours:
+                            console.print("The time is up: the same command goes on from here")
+                            return
+        finally:
+            if not self.dry_run:
+                path = export_runs(store, self.pieces)
+                console.print(f"New runs are in {path}" if path else "There are no new runs", soft_wrap=True)
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(Evidence, "python -m latecomer.cli.evidence", "Run the plan behind docs/evidence.md."))

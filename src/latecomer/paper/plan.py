@@ -1,0 +1,283 @@
+"""The runs behind the evidence, stage by stage: choose on the validation split, judge on fresh seeds, draw the curves.
+
+A stage is made of sweeps, and later sweeps follow from what earlier ones found. What is in the store is never run
+again, so the plan can be interrupted anywhere. docs/evidence.md has the same plan in words.
+"""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+
+from ..experiments.spec import Grid, RunSpec, Sweep
+from ..experiments.store import Store
+from ..experiments.sweep import FinishedRun, problem_of
+from ..optim import METHODS
+from ..server import Server
+from ..simulation import simulate
+from ..training import OnArrival
+from .evidence import CHOOSING_SEEDS, CLAIMS, JUDGED_SEEDS, OURS, PAPER, judge
+from .presets import BETAS, GAMMAS, PAPER_RATES
+
+__all__ = ["RATES", "STAGES", "chosen", "curve_rows", "judged_rows", "run_planned", "stage_sweeps"]
+
+RATES = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1]
+"""Seven of the paper's 19 learning rates, evenly spaced on a log scale."""
+STAGES = ("choose", "judge", "curves", "figure")
+STEPS, EVALUATIONS, WORKERS = 3750, 8, 7
+COMMON_CLIP = "clipped-catch-up"
+"""One clip for all, which our own claims compare with."""
+COMPARED = (*PAPER, *OURS, COMMON_CLIP)
+_NEIGHBOURS = sorted(PAPER_RATES)
+
+
+def _sweep(name: str, grids: list[Grid], seeds: range | tuple[int, ...], **problem: Any) -> Sweep:
+    """Return a sweep on MNIST that is evaluated at its start and its end."""
+    return Sweep(
+        name, "mnist", "data-dependent", STEPS, tuple(seeds), tuple(grids), evaluate_every=STEPS,
+        problem_options=problem, delay_options={"workers": WORKERS, "slow_share": 0.1, "exact": False},
+    )  # fmt: skip
+
+
+def _values(method: str) -> dict[str, list[Any]]:
+    """Return what a method's hyper-parameters are chosen from, besides the learning rate."""
+    if method in ("async-sgd", "delay-adaptive"):
+        return {}
+    if method == "delay-filtered":
+        return {"threshold": [1.0 * WORKERS, 1.5 * WORKERS, 2.0 * WORKERS]}
+    return {"beta": BETAS, "gamma": GAMMAS} if method.endswith("mu2") else {"beta": BETAS}
+
+
+# ---- choosing -------------------------------------------------------------------------------------------------------
+
+
+def _scores(sweep: Sweep, store: Store) -> dict[str, list[tuple[float, dict[str, Any]]]] | None:
+    """Return each method's configurations by their mean validation F1, best first; None while runs are missing."""
+    found: dict[str, dict[str, tuple[list[float], dict[str, Any]]]] = {}
+    for run in sweep.runs():
+        if run.key not in store:
+            return None
+        scores, _ = found.setdefault(run.method, {}).setdefault(
+            repr(sorted(run.options.items())), ([], dict(run.options))
+        )
+        scores.append(store.record(run.key)["final"]["f1"] or 0.0)
+    return {
+        method: sorted(((float(np.mean(scores)), options) for scores, options in configurations.values()),
+                       key=lambda scored: -scored[0])
+        for method, configurations in found.items()
+    }  # fmt: skip
+
+
+def _configured(configurations: Mapping[str, list[dict[str, Any]]]) -> list[Grid]:
+    return [
+        Grid(method, {name: [value] for name, value in options.items()})
+        for method, several in configurations.items()
+        for options in several
+    ]
+
+
+def _with_neighbours(several: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return configurations and those with the next lower and the next higher of the paper's learning rates."""
+    found = []
+    for options in several:
+        place = _NEIGHBOURS.index(options["lr"])
+        for near in (place, place - 1, place + 1):
+            if 0 <= near < len(_NEIGHBOURS) and {**options, "lr": _NEIGHBOURS[near]} not in found:
+                found.append({**options, "lr": _NEIGHBOURS[near]})
+    return found
+
+
+def _choosing(store: Store) -> Iterator[Sweep]:
+    """Yield the three sweeps of the choice, from coarse to fine, each once the one before is in the store."""
+    coarse = _sweep("choose-coarse", [Grid(m, {"lr": RATES, **_values(m)}) for m in COMPARED], (0,), split="validation")
+    yield coarse
+    scores = _scores(coarse, store)
+    if scores is None:
+        return
+    best = {method: _with_neighbours([options for _, options in ranked[:4]]) for method, ranked in scores.items()}
+    fine = _sweep("choose-fine", _configured(best), range(5), split="validation")
+    yield fine
+    scores = _scores(fine, store)
+    if scores is None:
+        return
+    best = {method: [options for _, options in ranked[:2]] for method, ranked in scores.items()}
+    yield _sweep("choose-final", _configured(best), CHOOSING_SEEDS, split="validation")
+
+
+def chosen(store: Store) -> dict[str, dict[str, Any]] | None:
+    """Return each method's configuration: the best mean validation F1 over 15 seeds; None while runs are missing."""
+    sweeps = list(_choosing(store))
+    scores = _scores(sweeps[-1], store) if len(sweeps) == 3 else None
+    return None if scores is None else {method: ranked[0][1] for method, ranked in scores.items()}
+
+
+# ---- judging --------------------------------------------------------------------------------------------------------
+
+
+def _undecided(study: str, rows: pl.DataFrame | None) -> tuple[set[str], int]:
+    """Return the methods that open claims of a study need, and the number of seeds of their next look."""
+    methods: set[str] = set()
+    look = 0
+    for claim in (claim for claim in CLAIMS if claim.study == study):
+        needed = {method for pair in claim.comparisons for method in pair}
+        have = 0
+        if rows is not None and needed <= set(rows["method"]):
+            found = judge(claim, rows)
+            if found.verdict in ("held", "refuted"):
+                continue
+            have = found.pairs
+        following = [n for n in claim.looks if n > have]
+        if following:
+            methods |= needed
+            look = max(look, following[0])
+    return methods, look
+
+
+def _judging(store: Store, choice: Mapping[str, dict[str, Any]]) -> Iterator[Sweep]:
+    """Yield the runs of every look as long as a claim needs them."""
+    while True:
+        rows = judged_rows(store, choice)
+        methods, look = _undecided("judge", rows)
+        if not methods:
+            return
+        methods |= set(OURS)
+        sweep = _judge_sweep({m: choice[m] for m in COMPARED if m in methods}, JUDGED_SEEDS[:look])
+        yield sweep
+        if any(run.key not in store for run in sweep.runs()):
+            return
+
+
+def _judge_sweep(choice: Mapping[str, dict[str, Any]], seeds: range) -> Sweep:
+    sweep = _sweep("judge", _configured({method: [options] for method, options in choice.items()}), seeds)
+    return replace(sweep, evaluate_every=-(-STEPS // EVALUATIONS))
+
+
+def judged_rows(store: Store, choice: Mapping[str, dict[str, Any]]) -> pl.DataFrame | None:
+    """Return one row per judging run that is there, with how much its accuracy varied over the second half."""
+    rows = []
+    for run in _judge_sweep(choice, JUDGED_SEEDS).runs():
+        if run.key in store:
+            history, record = store.history(run.key), store.record(run.key)
+            late = history.filter(pl.col("update") >= STEPS / 2)["accuracy"]
+            plain = {"method": run.method, "seed": run.seed, "variation": late.std() if len(late) > 1 else None}
+            rows.append({**plain, **record["final"], "relative_influence": record["outcome"]["relative_influence"]})
+    return pl.DataFrame(rows, infer_schema_length=None) if rows else None
+
+
+# ---- curves over learning rates -------------------------------------------------------------------------------------
+
+
+def _curve_sweep(
+    name: str, choice: Mapping[str, dict[str, Any]], rates: list[float], seeds: range, **problem: Any
+) -> Sweep:
+    grids = [Grid(method, {**{k: [v] for k, v in options.items()}, "lr": rates}) for method, options in choice.items()]
+    return _sweep(name, grids, seeds, **problem)
+
+
+def _curves(store: Store, choice: Mapping[str, dict[str, Any]]) -> Iterator[Sweep]:
+    while True:
+        methods, look = _undecided("curves", curve_rows(store, choice))
+        if not methods:
+            return
+        own = {method: choice[method] for method in COMPARED if method in methods}
+        sweep = _curve_sweep("curves", own, RATES, JUDGED_SEEDS[:look], width=0.4)
+        yield sweep
+        if any(run.key not in store for run in sweep.runs()):
+            return
+
+
+def curve_rows(store: Store, choice: Mapping[str, dict[str, Any]]) -> pl.DataFrame | None:
+    """Return one row per run over the learning rates, of seeds that have all rates."""
+    rows = []
+    for run in _curve_sweep("curves", choice, RATES, JUDGED_SEEDS, width=0.4).runs():
+        if run.key in store:
+            final = store.record(run.key)["final"]
+            rows.append({"method": run.method, "seed": run.seed, "lr": run.options["lr"], "f1": final["f1"]})
+    if not rows:
+        return None
+    table = pl.DataFrame(rows, infer_schema_length=None)
+    return table.filter(pl.len().over("method", "seed") == len(RATES))
+
+
+def stage_sweeps(stage: str, store: Store) -> Iterator[Sweep]:
+    """Yield the sweeps of a stage; each follows from what is in the store when it is asked for.
+
+    Args:
+        stage: One of `STAGES`.
+        store: Where runs are.
+    """
+    if stage not in STAGES:
+        raise ValueError(f"Unknown stage {stage!r} (expected one of {', '.join(STAGES)})")
+    if stage == "choose":
+        yield from _choosing(store)
+        return
+    choice = chosen(store)
+    if choice is None:
+        raise ValueError(f"The stage {stage!r} needs the choice: run the stage 'choose' to its end first")
+    if stage == "judge":
+        yield from _judging(store, choice)
+    elif stage == "curves":
+        yield from _curves(store, choice)
+    else:
+        yield _curve_sweep("figure", choice, sorted(PAPER_RATES), JUDGED_SEEDS[:3])
+
+
+# ---- one run --------------------------------------------------------------------------------------------------------
+
+
+def run_planned(spec: dict[str, Any], folder: str) -> FinishedRun:
+    """Make a run and put it into the store, with the influence that slow samples had and the code that made it."""
+    torch.set_num_threads(1)
+    run, store = RunSpec(**spec), Store(Path(folder))
+    start = time.process_time()
+    kept: list[float] = []
+
+    def note(server: Server) -> None:
+        kept.append(float(getattr(server.optimizer, "last_scale", 1.0)))
+
+    result = simulate(
+        problem_of(run), run.method, run.make_trace(), seed=run.seed, evaluate_every=run.evaluate_every,
+        callbacks=[OnArrival(note)], **run.options,
+    )  # fmt: skip
+    seconds = time.process_time() - start
+    outcome = {
+        "diverged_at": result.diverged_at,
+        "non_finite": result.non_finite,
+        "dropped": int((result.trace.status == "dropped").sum()),
+        "relative_influence": _relative_influence(run, result.trace.delay, result.trace.group, np.array(kept)),
+        "commit": commit(),
+        "torch": torch.__version__,
+    }
+    store.put(run, result.history, outcome, seconds)
+    return FinishedRun(run.key, run.method, seconds, result.diverged_at)
+
+
+def _relative_influence(run: RunSpec, delay: Any, group: Any, scale: Any) -> float | None:
+    """Return the mean influence of slow samples over that of fast ones, by what the clip has left of them."""
+    options = {"workers": WORKERS, **run.options}
+    influence = np.array([METHODS[run.method].influence(int(d), **options) for d in delay]) * scale
+    slow = group == 1
+    if not slow.any() or slow.all() or not influence[~slow].mean():
+        return None
+    return float(influence[slow].mean() / influence[~slow].mean())
+
+
+@functools.cache
+def commit() -> str | None:
+    """Return the revision of the code, with a plus sign if it has been changed since; None outside a checkout."""
+    here = Path(__file__).parent
+    try:
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True).stdout
+        changed = subprocess.run(["git", "status", "--porcelain", "."], cwd=here.parent, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return head.strip() + ("+" if changed.stdout.strip() else "")

@@ -1,0 +1,217 @@
+"""Exact and resampling tests for pairs of runs that share a seed, and the intervals shown beside them.
+
+All p-values are two-sided. A pair is two methods on one seed: the same initialisation, arrivals and samples.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = [
+    "Interval", "binomial_two_sided", "holm", "matched_pairs", "mcnemar", "mean_interval", "pairs_to_decide",
+    "sign_flip", "wilcoxon", "wilson",
+]  # fmt: skip
+
+_DRAWS = 200_000
+
+
+class Interval(NamedTuple):
+    """An estimate with its interval.
+
+    Examples:
+        >>> Interval(0.2, 0.1, 0.3).within(0.35)
+        True
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def within(self, margin: float) -> bool:
+        """Whether the whole interval lies between minus and plus a margin."""
+        return -margin <= self.low and self.high <= margin
+
+
+def binomial_two_sided(successes: int, trials: int) -> float:
+    """Return the exact two-sided p-value of so many successes where half are expected.
+
+    Examples:
+        >>> binomial_two_sided(0, 5), binomial_two_sided(3, 6)
+        (0.0625, 1.0)
+    """
+    if not trials:
+        return 1.0
+    fewer = min(successes, trials - successes)
+    total: int = sum(math.comb(trials, k) for k in range(fewer + 1))
+    return min(1.0, 2 * total / (1 << trials))
+
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    """Return the exact p-value of McNemar's test: pairs in which only one of the two methods trained.
+
+    Examples:
+        >>> mcnemar(10, 0) < 0.002 < mcnemar(9, 1)
+        True
+    """
+    return binomial_two_sided(only_first, only_first + only_second)
+
+
+def wilcoxon(differences: Sequence[float]) -> float:
+    """Return the exact p-value of Wilcoxon's signed-rank test; zeros are left out, ties get their mean rank.
+
+    Examples:
+        >>> round(wilcoxon([1.0, 2.0, 3.0, 4.0, 5.0]), 4)
+        0.0625
+    """
+    values = np.array([d for d in differences if d])
+    if not len(values):
+        return 1.0
+    # Twice the mean rank is a whole number, so the distribution of the sum is a list of counts.
+    size = np.abs(values)
+    doubled = np.array([2 * int((size < s).sum()) + int((size == s).sum()) + 1 for s in size])
+    counts = np.zeros(int(doubled.sum()) + 1)
+    counts[0] = 1.0
+    for rank in doubled:
+        shifted = np.zeros_like(counts)
+        shifted[rank:] = counts[: len(counts) - rank]
+        counts = (counts + shifted) / 2.0
+    positive = int(doubled[values > 0].sum())
+    fewer = min(positive, int(doubled.sum()) - positive)
+    return min(1.0, 2.0 * float(counts[: fewer + 1].sum()))
+
+
+def sign_flip(differences: Sequence[float], seed: int = 0) -> float:
+    """Return the p-value of the mean under random changes of the pairs' signs.
+
+    Up to 16 pairs all changes are tried, so the value is exact; beyond that 200,000 are drawn.
+
+    Examples:
+        >>> sign_flip([1.0] * 10), sign_flip([1.0, -1.0])
+        (0.001953125, 1.0)
+    """
+    values = np.asarray(differences, dtype=float)
+    n = len(values)
+    if not n:
+        return 1.0
+    observed = abs(values.sum()) * (1 - 1e-12)
+    if n <= 16:
+        signs = 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
+        return float((np.abs(signs @ values) >= observed).mean())
+    draws = np.random.default_rng(seed)
+    extreme = 0
+    for _ in range(10):
+        signs = 1 - 2 * draws.integers(0, 2, size=(_DRAWS // 10, n))
+        extreme += int((np.abs(signs @ values) >= observed).sum())
+    return (extreme + 1) / (_DRAWS + 1)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values adjusted by Holm's method, in the order they came.
+
+    Examples:
+        >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03])]
+        [0.03, 0.06, 0.06]
+    """
+    order = np.argsort(p_values)
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for place, index in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - place) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
+def matched_pairs(only_first: int, only_second: int, pairs: int, level: float = 0.9) -> Interval:
+    """Return the difference of two shares over the same pairs, with the interval of Agresti and Min.
+
+    Half a pair is added to each of the four cells, which keeps the interval honest for few discordant pairs.
+
+    Examples:
+        >>> value, low, high = matched_pairs(8, 2, 20)
+        >>> value, low < 0.3 < high
+        (0.3, True)
+    """
+    first, second, n = only_first + 0.5, only_second + 0.5, pairs + 2.0
+    middle = (first - second) / n
+    spread = math.sqrt(max(0.0, first + second - (first - second) ** 2 / n)) / n * _normal(level)
+    value = (only_first - only_second) / pairs if pairs else math.nan
+    return Interval(value, max(-1.0, middle - spread), min(1.0, middle + spread))
+
+
+def wilson(successes: int, trials: int, level: float = 0.9) -> Interval:
+    """Return a share with Wilson's interval.
+
+    Examples:
+        >>> [round(x, 2) for x in wilson(5, 10)]
+        [0.5, 0.27, 0.73]
+    """
+    if not trials:
+        return Interval(math.nan, 0.0, 1.0)
+    z, share = _normal(level), successes / trials
+    middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
+    spread = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials**2)) / (1 + z * z / trials)
+    return Interval(share, middle - spread, middle + spread)
+
+
+def mean_interval(values: Sequence[float], level: float = 0.9, seed: int = 0) -> Interval:
+    """Return a mean with its bootstrap-t interval, which does not ask for a normal distribution.
+
+    Examples:
+        >>> value, low, high = mean_interval([0.1, 0.2, 0.3, 0.2, 0.1, 0.3])
+        >>> round(value, 2), low < 0.2 < high
+        (0.2, True)
+    """
+    x = np.asarray(values, dtype=float)
+    n = len(x)
+    if n < 3:
+        return Interval(float(x.mean()) if n else math.nan, -math.inf, math.inf)
+    mean, error = float(x.mean()), float(x.std(ddof=1)) / math.sqrt(n)
+    if not error:
+        return Interval(mean, mean, mean)
+    drawn = x[np.random.default_rng(seed).integers(0, n, size=(10_000, n))]
+    errors = drawn.std(axis=1, ddof=1) / math.sqrt(n)
+    usable = errors > 0
+    t = (drawn.mean(axis=1)[usable] - mean) / errors[usable]
+    low, high = np.quantile(t, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(mean, mean - float(high) * error, mean - float(low) * error)
+
+
+def pairs_to_decide(only_first: int, only_second: int, pairs: int, alpha: float, power: float = 0.9) -> int | None:
+    """Return how many pairs would decide, with this power, if shares stay as they are; None if they are equal.
+
+    Examples:
+        >>> pairs_to_decide(12, 4, 40, alpha=0.001) > 40
+        True
+    """
+    if not pairs or only_first == only_second:
+        return None
+    either = (only_first + only_second) / pairs
+    larger = max(only_first, only_second) / (only_first + only_second)
+    sizes: list[int] = [*range(20, 400, 10), *range(400, 4001, 100)]
+    for n in sizes:
+        discordant = round(n * either)
+        needed = next((k for k in range(discordant // 2, discordant + 1) if mcnemar(k, discordant - k) <= alpha), None)
+        if needed is not None and _upper_tail(needed, discordant, larger) >= power:
+            return n
+    return None
+
+
+def _upper_tail(least: int, trials: int, share: float) -> float:
+    """Return the probability of at least so many successes."""
+    if share >= 1.0:
+        return 1.0
+
+    def log_probability(k: int) -> float:
+        ways = math.lgamma(trials + 1) - math.lgamma(k + 1) - math.lgamma(trials - k + 1)
+        return ways + k * math.log(share) + (trials - k) * math.log1p(-share)
+
+    return math.fsum(math.exp(log_probability(k)) for k in range(least, trials + 1))
+
+
+def _normal(level: float) -> float:
+    """Return how many standard deviations a central interval of this level reaches."""
+    return statistics.NormalDist().inv_cdf((1 + level) / 2)

@@ -1,0 +1,162 @@
+"""The plan chooses from coarse to fine, judges as long as a claim is open, and survives a lost machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from latecomer.experiments import RunSpec, Store
+from latecomer.experiments.pieces import export_runs, import_runs, read_piece
+from latecomer.paper import plan
+from latecomer.paper.evidence import JUDGED_SEEDS
+
+
+class InMemory(Store):
+    """A store without a disk: the plan asks for thousands of runs."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, tuple[dict[str, Any], pl.DataFrame]] = {}
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.runs
+
+    def put(self, spec: RunSpec, history: pl.DataFrame, outcome: dict[str, Any], seconds: float) -> None:
+        self.runs[spec.key] = {"outcome": outcome, "final": history.row(-1, named=True)}, history
+
+    def record(self, key: str) -> dict[str, Any]:
+        return self.runs[key][0]
+
+    def history(self, key: str) -> pl.DataFrame:
+        return self.runs[key][1]
+
+
+def put(store: Store, run: RunSpec, f1: float, **outcome: Any) -> None:
+    """Pretend that a run was made."""
+    updates = [0, *range(run.evaluate_every, run.steps, run.evaluate_every), run.steps]
+    scores = [f1] * len(updates)
+    history = {"update": updates, "time": [None] * len(updates), "loss": scores, "accuracy": scores, "f1": scores}
+    history |= {"f1_slow": scores, "f1_fast": scores}
+    known = {"diverged_at": None, "relative_influence": 1.0, **outcome}
+    store.put(run, pl.DataFrame(history, schema_overrides={"time": pl.Float64}), known, 1.0)
+
+
+def fill(store: Store, stage: str, score: Any) -> list[str]:
+    """Make all runs of a stage as it asks for them, and return the names of its sweeps with their sizes."""
+    seen = []
+    for sweep in plan.stage_sweeps(stage, store):
+        runs = sweep.runs()
+        seen.append(f"{sweep.name} {len(runs)}")
+        for run in runs:
+            if run.key not in store:
+                put(store, run, score(run))
+    return seen
+
+
+def best_at(rate: float) -> Any:
+    """F1 that falls off from one learning rate, and from beta 0.05."""
+
+    def score(run: RunSpec) -> float:
+        away = abs(np.log(run.options["lr"] / rate)) + abs(np.log(run.options.get("beta", 0.05) / 0.05))
+        return float(0.97 - 0.1 * away)
+
+    return score
+
+
+@pytest.fixture(scope="module")
+def chosen_store() -> InMemory:
+    store = InMemory()
+    names = fill(store, "choose", best_at(0.03))
+    assert [name.split()[0] for name in names] == ["choose-coarse", "choose-fine", "choose-final"]
+    assert names[0] == "choose-coarse 329"
+    return store
+
+
+def test_the_choice_goes_from_coarse_to_fine_and_finds_what_is_between(chosen_store: InMemory) -> None:
+    choice = plan.chosen(chosen_store)
+    assert choice is not None
+    assert set(choice) == set(plan.COMPARED)
+    for method, options in choice.items():
+        assert options["lr"] == 0.03, method  # not among the seven coarse rates: a neighbour on the paper's grid
+        assert options.get("beta", 0.05) == 0.05
+    for sweep in plan.stage_sweeps("choose", chosen_store):
+        assert sweep.problem_options == {"split": "validation"}
+        assert max(sweep.seeds) < 15
+
+
+def test_judging_stops_where_every_claim_is_decided_and_goes_on_otherwise(chosen_store: InMemory) -> None:
+    clear, close = InMemory(), InMemory()
+    clear.runs, close.runs = dict(chosen_store.runs), dict(chosen_store.runs)
+
+    def decided(run: RunSpec) -> float:
+        """Ordered mu2 always trains, ordered momentum every third time, others of the paper never."""
+        every = {"ordered-mu2": 1, "ordered-momentum": 3, **dict.fromkeys(plan.OURS, 1)}.get(run.method, 10**6)
+        return 0.96 if run.seed % every == 0 else 0.1
+
+    sizes = [int(name.split()[1]) for name in fill(clear, "judge", decided)]
+    assert sizes[0] == 20 * len(plan.COMPARED)
+    rows = plan.judged_rows(clear, plan.chosen(clear) or {})
+    assert rows is not None
+    assert set(rows["seed"]) <= set(JUDGED_SEEDS)
+    # All that needs async SGD is decided at the second look; mu2 against momentum is not decided at all.
+    counts = dict(rows.group_by("method").len().iter_rows())
+    assert (counts["async-sgd"], counts["mu2"], counts["momentum"]) == (40, 120, 120)
+    alike = fill(close, "judge", lambda run: 0.96)
+    assert int(alike[-1].split()[1]) == 120 * len(plan.COMPARED)  # nothing is ever decided, so all looks are made
+
+
+def test_later_stages_need_the_choice(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="run the stage 'choose' to its end first"):
+        list(plan.stage_sweeps("judge", Store(tmp_path)))
+    with pytest.raises(ValueError, match="Unknown stage 'all'"):
+        list(plan.stage_sweeps("all", Store(tmp_path)))
+
+
+def test_curves_cover_seven_rates_at_looks_of_seeds(chosen_store: InMemory) -> None:
+    first = next(iter(plan.stage_sweeps("curves", chosen_store)))
+    assert first.problem_options == {"width": 0.4}
+    assert len(first.seeds) == 20
+    assert {tuple(grid.values["lr"]) for grid in first.grids} == {tuple(plan.RATES)}
+    (figure,) = plan.stage_sweeps("figure", chosen_store)
+    assert len(figure.seeds) == 3
+    assert all(len(grid.values["lr"]) == 19 for grid in figure.grids)
+
+
+def test_pieces_bring_runs_back_to_the_digit_and_are_never_rewritten(tmp_path: Path) -> None:
+    store, pieces, again = Store(tmp_path / "a"), tmp_path / "pieces", Store(tmp_path / "b")
+    pieces.mkdir()
+    runs = [RunSpec("mnist", "momentum", "data-dependent", 100, seed=s, options={"lr": 0.1}) for s in range(5)]
+    put(store, runs[0], 0.1234567890123456789)
+    put(store, runs[1], float("nan"))
+    first = export_runs(store, pieces)
+    assert first is not None
+    before = first.read_bytes()
+    assert export_runs(store, pieces) is None
+    put(store, runs[2], 0.5)
+    second = export_runs(store, pieces)
+    assert second is not None
+    assert (second.name, first.read_bytes()) == ("runs-0002.jsonl.gz", before)
+    assert import_runs(pieces, again) == 3
+    assert import_runs(pieces, again) == 0
+    for run in runs[:3]:
+        assert again.history(run.key).equals(store.history(run.key))
+        assert again.record(run.key) == store.record(run.key)
+    first.write_bytes(before[: len(before) // 2])
+    with pytest.raises(ValueError, match="is damaged"):
+        list(read_piece(first))
+
+
+def test_a_planned_run_says_which_code_made_it_and_how_much_slow_samples_counted(tmp_path: Path) -> None:
+    spec = RunSpec(
+        "digits", "balanced-catch-up", "data-dependent", 60, evaluate_every=60, options={"lr": 0.05, "beta": 0.05},
+        problem_options={"network": "mlp"}, delay_options={"workers": 7, "slow_share": 0.3},
+    )  # fmt: skip
+    plan.run_planned(spec.as_dict(), str(tmp_path))
+    ordered = RunSpec(**{**spec.as_dict(), "method": "ordered-momentum"})
+    plan.run_planned(ordered.as_dict(), str(tmp_path))
+    balanced, ordering = (Store(tmp_path).record(run.key)["outcome"] for run in (spec, ordered))
+    assert ordering["relative_influence"] < balanced["relative_influence"] <= 1.05
+    assert balanced["commit"] is None or len(balanced["commit"].rstrip("+")) == 40

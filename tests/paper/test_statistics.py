@@ -1,0 +1,85 @@
+"""The tests of the evidence against scipy, against enumeration, and for what they promise: errors and coverage."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from latecomer.paper import statistics as s
+
+
+@pytest.mark.parametrize(("b", "c"), [(0, 0), (1, 0), (5, 1), (12, 4), (30, 29), (0, 40)])
+def test_mcnemar_is_the_binomial_test(b: int, c: int) -> None:
+    expected = stats.binomtest(b, b + c, 0.5).pvalue if b + c else 1.0
+    assert s.mcnemar(b, c) == pytest.approx(expected)
+
+
+def test_wilcoxon_is_scipys_exact_one_without_ties_and_enumeration_with_them() -> None:
+    draws = np.random.default_rng(0)
+    for n in (3, 8, 20, 40):
+        x = draws.normal(0.3, 1.0, n)
+        assert s.wilcoxon(x.tolist()) == pytest.approx(stats.wilcoxon(x, mode="exact").pvalue)
+    tied = [1.0, 1.0, -1.0, 2.0, 2.0, 3.0, 0.0]
+    kept = np.array([d for d in tied if d])
+    ranks = stats.rankdata(np.abs(kept))
+    sums = [np.dot(ranks, np.array(signs) > 0) for signs in itertools.product((-1, 1), repeat=len(kept))]
+    fewer = min(np.dot(ranks, kept > 0), np.dot(ranks, kept < 0))
+    assert s.wilcoxon(tied) == pytest.approx(min(1.0, 2 * np.mean(np.array(sums) <= fewer)))
+
+
+def test_sign_flip_is_exact_for_few_and_close_to_scipys_for_many() -> None:
+    draws = np.random.default_rng(1)
+    few, many = draws.normal(0.4, 1.0, 10), draws.normal(0.2, 1.0, 60)
+    signs = np.array(list(itertools.product((-1, 1), repeat=10)))
+    exact = float((np.abs(signs @ few) >= abs(few.sum()) - 1e-12).mean())
+    assert s.sign_flip(few.tolist()) == pytest.approx(exact)
+    theirs = stats.permutation_test((many,), np.mean, permutation_type="samples", n_resamples=20_000, rng=2).pvalue
+    assert s.sign_flip(many.tolist()) == pytest.approx(theirs, abs=0.01)
+
+
+def test_holm_is_what_the_definition_says() -> None:
+    draws = np.random.default_rng(3)
+    for _ in range(20):
+        p = draws.uniform(0, 0.2, 5)
+        ordered = np.sort(p)
+        steps = np.maximum.accumulate(np.minimum(1.0, ordered * np.arange(5, 0, -1)))
+        assert sorted(s.holm(p.tolist())) == pytest.approx(steps.tolist())
+
+
+def test_no_test_calls_too_often_where_nothing_differs() -> None:
+    """At level 0.05, of 400 experiments in which both methods are alike, a true level above 0.09 has p < 1e-3."""
+    draws = np.random.default_rng(4)
+    called = np.zeros(3)
+    for _ in range(400):
+        both = draws.random((30, 2)) < 0.7  # trained or not, two-humped
+        x = np.where(both, 0.95, 0.1) + draws.normal(0, 0.01, (30, 2))
+        d = (x[:, 0] - x[:, 1]).tolist()
+        b, c = int((both[:, 0] & ~both[:, 1]).sum()), int((both[:, 1] & ~both[:, 0]).sum())
+        called += [s.mcnemar(b, c) <= 0.05, s.wilcoxon(d) <= 0.05, s.sign_flip(d[:14]) <= 0.05]
+    assert (called / 400 < 0.09).all()
+
+
+def test_intervals_cover() -> None:
+    draws, hits, n = np.random.default_rng(5), np.zeros(3), 600
+    for _ in range(n):
+        both = draws.random((40, 2)) < np.array([0.8, 0.6])
+        b, c = int((both[:, 0] & ~both[:, 1]).sum()), int((both[:, 1] & ~both[:, 0]).sum())
+        share = s.matched_pairs(b, c, 40)
+        one = s.wilson(int(both[:, 0].sum()), 40)
+        x = np.where(draws.random(40) < 0.9, draws.normal(0.95, 0.02, 40), 0.5)
+        mean = s.mean_interval(x.tolist())
+        hits += [share.low <= 0.2 <= share.high, one.low <= 0.8 <= one.high, mean.low <= 0.9 * 0.95 + 0.05 <= mean.high]
+    assert (hits / n > 0.85).all()  # 90 % intervals
+
+
+def test_how_many_pairs_would_decide() -> None:
+    n = s.pairs_to_decide(12, 4, 40, alpha=0.00114)
+    assert n is not None
+    discordant = round(n * 16 / 40)
+    draws = np.random.default_rng(6)
+    decided = [s.mcnemar(int(k), int(discordant - k)) <= 0.00114 for k in draws.binomial(discordant, 0.75, 2000)]
+    assert np.mean(decided) >= 0.87
+    assert s.pairs_to_decide(5, 5, 40, alpha=0.001) is None
