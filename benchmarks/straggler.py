@@ -34,7 +34,7 @@ from latecomer.policy import Synchronous, Ticket
 from latecomer.problems import Problem, Text
 from latecomer.report.markdown import write_table
 from latecomer.server import Server
-from latecomer.simulation.simulate import simulate
+from latecomer.simulation import simulate
 from latecomer.trace import Trace
 from latecomer.training import Callback, fit
 

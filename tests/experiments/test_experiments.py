@@ -20,6 +20,7 @@ from latecomer.experiments import Grid, RunSpec, Store, Sweep, missing, run_swee
 from latecomer.experiments.store import _host_id
 from latecomer.experiments.sweep import run_one
 from latecomer.paper import PRESETS, SIZES, preset
+from processes import children, ended
 
 
 def small(steps: int = 60, seeds: tuple[int, ...] = (0, 1)) -> Sweep:
@@ -114,7 +115,7 @@ def test_a_sweep_is_done_once_and_does_not_depend_on_processes(tmp_path: Path) -
 KILLED = """
 import sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[2])
+sys.path[:0] = [sys.argv[2], str(Path(sys.argv[2]).parent)]
 from test_experiments import small
 from latecomer.experiments import Store, run_sweep
 for done in run_sweep(small(steps=400, seeds=(0, 1, 2, 3, 4)), Store(Path(sys.argv[1])), processes=2):
@@ -151,8 +152,10 @@ def test_killed_three_times_and_resumed_gives_the_same_bytes(tmp_path: Path) -> 
         for _ in range(min(stop, 2)):
             assert victim.stdout.readline()
         time.sleep(0.02 * stop)  # into the next run
+        workers = children(victim.pid)
         victim.send_signal(signal.SIGKILL)
         victim.communicate()
+        assert ended(workers)  # they end soon after their parent; one that still runs may still write
     assert list(run_sweep(small(steps=400, seeds=(0, 1, 2, 3, 4)), Store(broken), processes=1))
     assert contents(straight) == contents(broken)
     assert Store(straight).table().write_csv() == Store(broken).table().write_csv()
