@@ -41,7 +41,7 @@ def bands(rows: pl.DataFrame) -> Figure:
     """Draw how many learning rates end near the method's best, and how many collapse; one dot per seed."""
     figure, axes = blank(9.6, 3.4, "Share of learning rates that end near the best, or collapse")
     near = shares_near_best(rows)
-    collapsed = rows.group_by("method", "seed").agg(pl.col("collapsed").mean().alias("share"))
+    collapsed = rows.group_by("method", "seed").agg(pl.col("collapsed").mean().alias("share")).sort("method", "seed")
     methods = [name for name in STYLES if name in set(rows["method"])]
     for place, method in enumerate(methods):
         for shift, table, colour in ((-0.2, near, FAST), (0.2, collapsed, SLOW)):
