@@ -169,4 +169,7 @@ def _alive(pid: int) -> bool:
         return False
     except PermissionError:
         return True
+    with suppress(OSError):  # not Linux
+        # A process that has ended stays visible until its parent, or process 1, has read its exit code.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
     return True

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from .._util.parallel import in_parallel
-from ..core.callbacks import ProgressLike
+from ..core.callbacks import Callback, ProgressLike
+from ..core.result import Run
 from ..problems.base import Problem
 from ..simulation import simulate
 from .spec import RunSpec, Sweep
@@ -48,8 +49,22 @@ def _cached_problem(name: str, options: str) -> Problem:
     return RunSpec(name, "", "", 1, problem_options=json.loads(options)).make_problem()
 
 
-def run_one(spec: dict[str, Any], folder: str, progress: ProgressLike = False) -> FinishedRun:
-    """Run a spec and store the result; ``progress`` is that of `simulate`."""
+def run_one(
+    spec: dict[str, Any],
+    folder: str,
+    progress: ProgressLike = False,
+    callbacks: Sequence[Callback] = (),
+    extra_outcome: Callable[[RunSpec, Run], dict[str, Any]] | None = None,
+) -> FinishedRun:
+    """Run a spec and store the result.
+
+    Args:
+        spec: The run, as `RunSpec.as_dict` returns it.
+        folder: Folder of the store.
+        progress: That of `simulate`.
+        callbacks: Those of `simulate`.
+        extra_outcome: Returns what else to store with the outcome.
+    """
     torch.set_num_threads(1)
     run, store = RunSpec(**spec), Store(Path(folder))
     start = time.process_time()
@@ -61,11 +76,14 @@ def run_one(spec: dict[str, Any], folder: str, progress: ProgressLike = False) -
         seed=run.seed,
         evaluate_every=run.evaluate_every,
         progress=progress,
+        callbacks=callbacks,
         **run.options,
     )
     seconds = time.process_time() - start
     dropped = int((result.trace.status == "dropped").sum())
     outcome = {"diverged_at": result.diverged_at, "non_finite": result.non_finite, "dropped": dropped}
+    if extra_outcome is not None:
+        outcome |= extra_outcome(run, result)
     store.put(run, result.history, outcome, seconds)
     return FinishedRun(run.key, run.method, seconds, result.diverged_at)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +17,12 @@ import numpy as np
 import polars as pl
 import torch
 
+from ..core.result import Run
 from ..experiments.spec import Grid, RunSpec, Sweep
 from ..experiments.store import Store
-from ..experiments.sweep import FinishedRun, problem_of
+from ..experiments.sweep import FinishedRun, run_one
 from ..optim import METHODS
 from ..server import Server
-from ..simulation import simulate
 from ..training import OnArrival
 from .evidence import CHOOSING_SEEDS, CLAIMS, JUDGED_SEEDS, OURS, PAPER, judge
 from .presets import BETAS, GAMMAS, PAPER_RATES
@@ -236,29 +235,16 @@ def stage_sweeps(stage: str, store: Store) -> Iterator[Sweep]:
 
 def run_planned(spec: dict[str, Any], folder: str) -> FinishedRun:
     """Make a run and put it into the store, with the influence that slow samples had and the code that made it."""
-    torch.set_num_threads(1)
-    run, store = RunSpec(**spec), Store(Path(folder))
-    start = time.process_time()
     kept: list[float] = []
 
     def note(server: Server) -> None:
         kept.append(float(getattr(server.optimizer, "last_scale", 1.0)))
 
-    result = simulate(
-        problem_of(run), run.method, run.make_trace(), seed=run.seed, evaluate_every=run.evaluate_every,
-        callbacks=[OnArrival(note)], **run.options,
-    )  # fmt: skip
-    seconds = time.process_time() - start
-    outcome = {
-        "diverged_at": result.diverged_at,
-        "non_finite": result.non_finite,
-        "dropped": int((result.trace.status == "dropped").sum()),
-        "relative_influence": _relative_influence(run, result.trace.delay, result.trace.group, np.array(kept)),
-        "commit": commit(),
-        "torch": torch.__version__,
-    }
-    store.put(run, result.history, outcome, seconds)
-    return FinishedRun(run.key, run.method, seconds, result.diverged_at)
+    def extra_outcome(run: RunSpec, result: Run) -> dict[str, Any]:
+        influence = _relative_influence(run, result.trace.delay, result.trace.group, np.array(kept))
+        return {"relative_influence": influence, "commit": commit(), "torch": torch.__version__}
+
+    return run_one(spec, folder, callbacks=[OnArrival(note)], extra_outcome=extra_outcome)
 
 
 def _relative_influence(run: RunSpec, delay: Any, group: Any, scale: Any) -> float | None:
