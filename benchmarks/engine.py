@@ -90,7 +90,7 @@ def ours(size: int, updates: int, workers: int) -> float:
     return result.seconds / updates
 
 
-def rays(size: int, updates: int) -> float:
+def ray_example(size: int, updates: int) -> float:
     """Seconds an update of the parameter server that Ray's documentation shows, in its asynchronous form."""
     import ray
 
@@ -158,7 +158,7 @@ def main() -> None:
         base, gradient = floor(given.size, given.updates)
         one = ours(given.size, given.updates, workers=1) - gradient
         two = ours(given.size, given.updates, workers=2)
-        peer = rays(given.size, given.updates // 3) if with_ray else float("nan")
+        peer = ray_example(given.size, given.updates // 3) if with_ray else float("nan")
         rounds.append((base, gradient, one, two, peer, one / base, peer / two))
     base, gradient, one, two, peer, cost, rate = (statistics.median(column) for column in zip(*rounds, strict=True))
     spread = [f"{min(ratios):.2f} to {max(ratios):.2f}" for ratios in list(zip(*rounds, strict=True))[5:]]

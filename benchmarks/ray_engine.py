@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 import latecomer as lc
-from engine import Copy, rays
+from engine import Copy, ray_example
 from latecomer.engines.ray.cluster import Cluster
 from latecomer.engines.ray.engine import RayEngine
 from latecomer.report.markdown import write_table
@@ -71,7 +71,7 @@ def measured(size: int, updates: int, count: int, ways: list[str]) -> list[dict[
     for _ in range(count):
         for name in ways:
             rounds[name].append(ours(size, updates, WAYS[name]))
-        rounds[PEER].append(rays(size, max(20, updates // 4)))
+        rounds[PEER].append(ray_example(size, max(20, updates // 4)))
     rows = []
     for name, times in rounds.items():
         ratios = [peer / ours for peer, ours in zip(rounds[PEER], times, strict=True)]

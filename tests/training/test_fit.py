@@ -329,11 +329,11 @@ def test_bad_input_on_the_command_line_is_one_sentence(
 def test_what_belongs_to_ray_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
 
-    def told(_: Any, **options: Any) -> None:
+    def check(_: Any, **options: Any) -> None:
         given.update(options)
         raise ValueError("this is enough")
 
-    monkeypatch.setattr(lc.training, "fit", told)
+    monkeypatch.setattr(lc.training, "fit", check)
     argv = ["--workers", "4", "--min-workers", "2", "--max-workers", "16", "--engine", "ray", "--address", "auto"]
     assert main([*OWN, *argv, "--cpus", "0.5", "--gpus", "1", "--bf16", "--data-plane", "object-store"]) == 2
     assert (given["workers"], given["min_workers"], given["max_workers"]) == (4, 2, 16)
@@ -348,11 +348,11 @@ def test_ray_brings_the_file_of_a_task_along(tmp_path: Path, monkeypatch: pytest
     """The workers of a standing cluster do not have its folder on their path."""
     script, sent = tmp_path / "brought_task.py", []
 
-    def told(task: Any, **_: Any) -> None:
+    def check(task: Any, **_: Any) -> None:
         sent.append(import_ray().cloudpickle.dumps(task))
         raise ValueError("this is enough")
 
-    monkeypatch.setattr(lc.training, "fit", told)
+    monkeypatch.setattr(lc.training, "fit", check)
     monkeypatch.setattr(sys, "path", list(sys.path))
     script.write_text(BROUGHT)
     assert main(["train", f"{script}:task", "--engine", "ray"]) == 2

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._util.checks import AT_LEAST_ZERO
 from .._util.files import writable
-from ._output import Json, say, show
+from ._output import Json, print_text, show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,14 +45,14 @@ class SoakCommand:
         from ..bench import soak
         from ._progress import counting
 
-        with counting("kills", console) as told:
+        with counting("kills", console) as on_progress:
             found = soak(
                 self.kills,
                 every=self.every,
                 workers=self.workers,
                 method=self.method,
                 seed=self.seed,
-                told=lambda done: told(done, self.kills),
+                on_kill=lambda done: on_progress(done, self.kills),
             )
         shown = {
             "workers killed": f"{found.kills:,}",
@@ -134,9 +134,9 @@ class CapacityCommand:
         cells, rows = [], []
         for row in capacity(costs, self.sizes, self.gigabits, self.gradient, self.points):
             workers = max(1, round(row.workers))
-            travel = row.workers / row.rate - self.gradient - 1 / row.rate
+            transfer = row.workers / row.rate - self.gradient - 1 / row.rate
             ends = [
-                simulated_rate(many, self.gradient, 1 / row.rate, max(0.0, travel), seed=self.seed)
+                simulated_rate(many, self.gradient, 1 / row.rate, max(0.0, transfer), seed=self.seed)
                 for many in (workers, 2 * workers)
             ]
             queue = {"mean_delay": ends[0][1], "rate_of_twice": ends[1][0], "mean_delay_of_twice": ends[1][1]}
@@ -187,4 +187,4 @@ def _write(
     from ..report.markdown import write_table
 
     write_table(out, name, title, heads, rows, command, data)
-    say(console, f"Table written to {out / name}.md, rows to {out / name}.json")
+    print_text(console, f"Table written to {out / name}.md, rows to {out / name}.json")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
-from ._output import Json, say, show
+from ._output import Json, print_text, show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,21 +43,21 @@ class Get:
         before = data.where(self.name, self.data_dir)
         was_there = before.is_dir()
         fetched = False
-        with downloading(self.name, console) as tell:
+        with downloading(self.name, console) as on_progress:
 
-            def told(done: int, total: int | None) -> None:
+            def watch(done: int, total: int | None) -> None:
                 nonlocal fetched
                 fetched = True
-                tell(done, total)
+                on_progress(done, total)
 
-            folder = data.get(self.name, self.data_dir, told)
+            folder = data.get(self.name, self.data_dir, watch)
         if was_there and fetched and folder == before:
-            say(
+            print_text(
                 console,
                 f"What was in {folder} was broken and has been fetched again: runs made with it are not to be trusted",
             )
         entry = next(entry for entry in data.listing(folder.parent) if entry.name == self.name)
-        say(console, f"{self.name} is in {folder}: {entry.size / 1e6:,.0f} MB, every byte checked")
+        print_text(console, f"{self.name} is in {folder}: {entry.size / 1e6:,.0f} MB, every byte checked")
 
 
 @dataclass(frozen=True)
@@ -90,4 +90,4 @@ class List:
         show(console, table, {"rows": [asdict(entry) for entry in entries]})
         for entry in entries:
             if entry.fault:
-                say(console, f"{entry.folder}: {entry.fault}")
+                print_text(console, f"{entry.folder}: {entry.fault}")

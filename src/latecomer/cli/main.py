@@ -136,7 +136,7 @@ def _run(where: str, prog: str, argv: Sequence[str]) -> int:
     from ._entry import run
 
     command = _class(where)
-    return run(command, prog, cleandoc(command.__doc__), argv, speaker="latecomer")
+    return run(command, prog, cleandoc(command.__doc__), argv, error_prefix="latecomer")
 
 
 def _refused(what: str, name: str, known: Any, see: str = "latecomer --help") -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from .._util.files import writable
-from ._output import Json, say, show
+from ._output import Json, print_text, show
 from .data import look_in
 
 if TYPE_CHECKING:
@@ -112,8 +112,8 @@ def _reproduce(
     if processes is not None:
         writable(folder)
         for dataset in ("mnist", "cifar10") if name == "all" else ("cifar10",) if name == "cifar10" else ("mnist",):
-            with downloading(dataset, console) as tell:
-                data.get(dataset, progress=tell)
+            with downloading(dataset, console) as on_progress:
+                data.get(dataset, progress=on_progress)
     studies = [paper.make_study(each, size, weights) for each in (ALL if name == "all" else (name,))]
     if processes is not None:
         for made in studies:  # what cannot be made is said before hours of the others
@@ -127,7 +127,7 @@ def _reproduce(
             commands = {done.name: done.command for done in studies[: len(sections)]}
             page = write_reproduction(sections, out, size, commands)
     show(console, _verdicts(sections), {"rows": _rows(sections), "page": page})
-    say(console, f"Figures, tables and specs in {out}, page: {page}")
+    print_text(console, f"Figures, tables and specs in {out}, page: {page}")
 
 
 def _section(made: Study, store: Store, processes: int | None, console: Console) -> Section:
@@ -158,7 +158,7 @@ def _complete(sweep: Sweep, store: Store, processes: int | None, console: Consol
                 "makes them"
             )
         return
-    say(console, f"{sweep.name}: {total:,} runs, {total - len(todo):,} are in {store.folder}")
+    print_text(console, f"{sweep.name}: {total:,} runs, {total - len(todo):,} are in {store.folder}")
     done = ((run.method, run) for run in run_sweep(sweep, store, processes))
     for _ in watched(done, len(todo), console, sweep.name):
         pass

@@ -42,6 +42,6 @@ class Advise:
 
         model = delays.DataDependent(self.workers, self.slow_share)
         problem = problems.PROBLEMS[self.problem]()
-        with counting("estimating constants", console) as told:
-            found = theory.advise(problem, model, self.steps, beta=self.beta, seed=self.seed, progress=told)
+        with counting("estimating constants", console) as on_progress:
+            found = theory.advise(problem, model, self.steps, beta=self.beta, seed=self.seed, progress=on_progress)
         show(console, found, found.numbers)

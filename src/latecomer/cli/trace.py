@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from .._util.files import atomic, writable_file
-from ._output import Json, say, show
+from ._output import Json, print_text, show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -82,7 +82,7 @@ class Make:
         trace = model.trace(self.steps, self.seed)
         trace.save(self.out)
         show(console, trace.describe(), {**summary(trace), "trace": self.out})
-        say(console, f"\nTrace written to {self.out}")
+        print_text(console, f"\nTrace written to {self.out}")
 
 
 @dataclass(frozen=True)
@@ -116,4 +116,4 @@ class Show:
             writable_file(self.figure)
             with atomic(self.figure) as temporary:
                 temporary.write_text(workers(trace, self.share))
-            say(console, f"Figure written to {self.figure}")
+            print_text(console, f"Figure written to {self.figure}")

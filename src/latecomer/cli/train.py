@@ -15,7 +15,7 @@ from .._util.checks import AT_LEAST_ZERO
 from .._util.files import atomic, writable, writable_file
 from .._util.suggest import unknown
 from ._options import Pairs, hyper_parameters, pairs
-from ._output import Json, say, show
+from ._output import Json, print_text, show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,7 +89,7 @@ class Train:
             result = self._fit(task, console)
         except KeyboardInterrupt:
             if self.checkpoint is not None:
-                say(console, f"Stopped; the same command goes on from {self.checkpoint}")
+                print_text(console, f"Stopped; the same command goes on from {self.checkpoint}")
             raise
         self._show(result, console)
         if self.save is not None:
@@ -97,7 +97,7 @@ class Train:
 
             with atomic(self.save) as temporary:
                 save_file({name: value.contiguous() for name, value in result.state.items()}, temporary)
-            say(console, f"Model written to {self.save}")
+            print_text(console, f"Model written to {self.save}")
         if result.diverged_at is not None:
             from ..core.state import NON_FINITE_LIMIT
 
@@ -158,19 +158,19 @@ class Train:
         }
         show(console, table, {"rows": result.history.to_dicts(), **found})
         if result.resumed_at:
-            say(console, f"Gone on from arrival {result.resumed_at:,}, in {self.checkpoint}")
-        say(
+            print_text(console, f"Gone on from arrival {result.resumed_at:,}, in {self.checkpoint}")
+        print_text(
             console,
             f"{counted:,} contributions in {result.seconds:.1f} s ({rate:,.0f} a second), mean delay "
             f"{result.trace.delay.mean():.2f}; {result.deaths} deaths, {result.failures} failures, {result.reissued} "
             f"issued again, {len(result.given_up or ())} given up, {result.non_finite} not finite",
         )
         if self.checkpoint is not None:
-            say(console, f"Checkpoints in {self.checkpoint}")
+            print_text(console, f"Checkpoints in {self.checkpoint}")
         if self.record is not None:
-            say(console, f"Trace written to {self.record}, its last parameters beside it")
+            print_text(console, f"Trace written to {self.record}, its last parameters beside it")
         if self.tensorboard is not None:
-            say(console, f"TensorBoard files in {self.tensorboard}")
+            print_text(console, f"TensorBoard files in {self.tensorboard}")
 
     def _engine(self) -> Any:
         """Return the engine, or its name; what only Ray understands is refused elsewhere."""
