@@ -1,4 +1,4 @@
-"""Updates a second of the Ray engine with two workers, against Ray's documented asynchronous parameter server.
+"""Updates per second of the Ray engine with two workers, against Ray's documented asynchronous parameter server.
 
     python benchmarks/ray_engine.py [--sizes 100000 1000000] [--updates 400] [--rounds 5] [--ways shared zeromq ...]
                                     [--out docs/results]
@@ -40,7 +40,7 @@ WARM = 10  # updates that are not timed, as with the peer
 
 
 def ours(size: int, updates: int, options: dict[str, Any]) -> float:
-    """Seconds an update."""
+    """Seconds per update."""
     clock = Clock()
     lc.fit(
         Copy(size), method="ordered-momentum", lr=1e-4, beta=0.1, workers=2, min_workers=2,
@@ -62,7 +62,7 @@ class Clock(lc.training.Callback):
 
 
 TITLE = "Ray engine, two workers, on one machine"
-HEADS = ["parameters", "what", "updates a second", "over Ray's", "lowest to highest", "bar"]
+HEADS = ["parameters", "what", "updates per second", "over Ray's", "lowest to highest", "bar"]
 
 
 def measured(size: int, updates: int, count: int, ways: list[str]) -> list[dict[str, Any]]:

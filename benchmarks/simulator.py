@@ -124,7 +124,7 @@ def main() -> None:
 
 
 def measure(problem: Noise, method: str, workers: int, updates: int, rounds: int) -> tuple[float, float]:
-    """Return time an update and a point over that of the bare loop, and memory over its floor."""
+    """Return time per update and point over that of the bare loop, and memory over its floor."""
     memory = measure_memory(problem, method, workers, MNIST_UPDATES)
     run = simulated(problem, method, workers, updates * (rounds + 2))
     for _ in range(updates):

@@ -33,7 +33,7 @@ Size = Literal["quick", "standard", "full"]
 
 @dataclass(frozen=True)
 class Pareto:
-    """Run what is missing of the sweeps, then draw stability against fairness; kill it at any time and start it again.
+    """Run the missing runs of the sweeps, then draw stability against fairness; can be killed and started again.
 
     Writes two figures (the plane, and how candidates end by learning rate), their numbers as CSV, the tables as
     Markdown, and the specs as TOML.
@@ -50,7 +50,7 @@ class Pareto:
     processes: int = 2
     """Runs at a time, one thread each."""
     as_is: bool = False
-    """Run nothing: draw the runs that are there, and say how many are not."""
+    """Run nothing: draw the runs in the store, and print how many are missing."""
     data_dir: Path | None = None
     """Where the data is; $LATECOMER_DATA or the user's cache if left out."""
 
@@ -102,7 +102,7 @@ class Hard:
     processes: int = 2
     """Runs at a time, one thread each."""
     as_is: bool = False
-    """Run nothing: show the runs that are there, and say how many are not."""
+    """Run nothing: show the runs in the store, and print how many are missing."""
 
     def run(self, console: Console) -> None:
         """Run, print, write."""
@@ -162,9 +162,9 @@ class Real:
     """
 
     steps: int = 1000
-    """Contributions a run."""
+    """Contributions per run."""
     workers: int = 3
-    """Processes; while one is late it needs no core."""
+    """Number of processes; a slow batch sleeps and needs no core."""
     pause: float = 0.02
     """Seconds that a slow batch takes longer."""
     rates: tuple[float, ...] = (0.003, 0.03, 0.06, 0.1)
@@ -268,7 +268,7 @@ def _csv(out: Path, name: str, table: pl.DataFrame) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a study and return the exit code."""
-    about = "Stable and fair: candidates on one plane, in harder settings and on real processes."
+    about = "Stability and fairness of the candidates: on one plane, in harder settings and on real processes."
     return run(Command, "python -m studies.stable_and_fair", about, argv)
 
 

@@ -1,4 +1,4 @@
-"""The ``latecomer data`` commands: fetch datasets, and say which are there."""
+"""The ``latecomer data`` commands: download datasets, and list those that are there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def look_in(data_dir: Path | None) -> None:
 
 @dataclass(frozen=True)
 class Get:
-    """Fetch a dataset, or check the one that is there.
+    """Download a dataset, or check the one that is there.
 
     Example: latecomer data get mnist
     """
@@ -36,7 +36,7 @@ class Get:
     """Folder to keep it in; $LATECOMER_DATA or the user's cache if left out."""
 
     def run(self, console: Console) -> None:
-        """Fetch, check, say where it is."""
+        """Download, check, and print the folder."""
         from .. import data
         from ._progress import downloading
 
@@ -54,7 +54,7 @@ class Get:
         if was_there and fetched and folder == before:
             print_text(
                 console,
-                f"What was in {folder} was broken and has been fetched again: runs made with it are not to be trusted",
+                f"The files in {folder} were damaged and have been downloaded again: do not trust runs made with them",
             )
         entry = next(entry for entry in data.listing(folder.parent) if entry.name == self.name)
         print_text(console, f"{self.name} is in {folder}: {entry.size / 1e6:,.0f} MB, every byte checked")
@@ -62,7 +62,7 @@ class Get:
 
 @dataclass(frozen=True)
 class List:
-    """Say which datasets are there, and where.
+    """List the datasets that are there, and where they are.
 
     Example: latecomer data list
     """

@@ -29,7 +29,7 @@ class Demo:
     seeds: int = 3
     """How many seeds; all methods share the schedule of a seed."""
     steps: int = 800
-    """Updates a run."""
+    """Updates per run."""
     processes: int = 2
     """Runs at a time."""
     json: Json = False

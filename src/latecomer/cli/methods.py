@@ -75,8 +75,8 @@ class Show:
             f"source      {method.source}",
             f"optimizer   latecomer.optim.{about['optimizer']}"
             + "".join(f", {name}={value!r}" for name, value in method.options.items()),
-            f"influence   {method.influence_formula}, of a late gradient",
-            f"points      {method.points} a sample",
+            f"influence   {method.influence_formula} (of a late gradient)",
+            f"points      {method.points} per sample",
             f"policy      {method.policy}",
             "",
             "hyper-parameters, for --set name=value:",

@@ -25,7 +25,7 @@ __all__ = ["ListRuns", "One", "SweepCommand"]
 
 @dataclass(frozen=True)
 class One:
-    """Simulate one run and keep it; a run that is in the store already is shown, not made again.
+    """Simulate one run and keep it in a store; a run that is in the store already is shown, not repeated.
 
     Example: latecomer run --problem mnist --method ordered-momentum --set lr=0.02 beta=0.05 --steps 500
     """
@@ -45,7 +45,7 @@ class One:
     slow_share: float = 0.1
     """Share of slow samples in the paper's delay model."""
     steps: int = 1000
-    """Arrivals."""
+    """Number of arrivals."""
     seed: int = 0
     """Initialises the model and draws the schedule."""
     evaluate_every: int = 100
@@ -101,7 +101,7 @@ class One:
 
 @dataclass(frozen=True)
 class SweepCommand:
-    """Run what is missing of a sweep, side by side; kill it at any time and start it again.
+    """Run the missing runs of a sweep, several at a time; can be killed and started again.
 
     Example: latecomer sweep mnist --size quick --store runs
     """
@@ -115,13 +115,13 @@ class SweepCommand:
     processes: int = 2
     """Runs at a time, one thread each."""
     engine: Literal["local", "ray"] = "local"
-    """Processes of this machine, or tasks on a Ray cluster; the store is then a folder that all its nodes see."""
+    """Processes of this machine, or tasks on a Ray cluster; then all nodes must have access to the store."""
     address: str | None = None
     """Address of the cluster, or auto; Ray on this machine if left out."""
     data_dir: Path | None = None
     """Where the data is; $LATECOMER_DATA or the user's cache if left out."""
     dry_run: bool = False
-    """Only say how many runs there are and how long they take."""
+    """Only print how many runs there are and how long they take."""
     show: bool = False
     """Only print the spec as TOML, to be changed and run from a file."""
     seed: int = 0

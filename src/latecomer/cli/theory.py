@@ -15,7 +15,7 @@ __all__ = ["Advise"]
 
 @dataclass(frozen=True)
 class Advise:
-    """Estimate a problem's constants and say what the theorems promise for it, and what to do.
+    """Estimate a problem's constants, compute the bounds of the theorems for it, and give advice.
 
     Example: latecomer theory advise --problem digits --workers 7 --steps 3750 --beta 0.1
     """

@@ -52,7 +52,7 @@ class Make:
     """Print the summary as JSON on stdout, and everything else on stderr."""
 
     def run(self, console: Console) -> None:
-        """Make, check, save, say so."""
+        """Make, check and save the trace."""
         from .. import delays
         from ..trace.summary import summary
 
@@ -87,7 +87,7 @@ class Make:
 
 @dataclass(frozen=True)
 class Show:
-    """Check a trace and say what is in it.
+    """Check a trace and summarise it.
 
     Example: latecomer trace show run.parquet
     """
