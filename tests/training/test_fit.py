@@ -284,7 +284,7 @@ def test_the_example_of_an_own_model_runs(tmp_path: Path, capsys: pytest.Capture
     assert "training: 60 of 60" in printed  # a log gets lines, not a bar
     assert set(load_file(tmp_path / "m.safetensors")) == set(load_task(f"{example}:task").model(0).state_dict())
     assert main(train) == 0
-    assert "Gone on from arrival 60" in capsys.readouterr().out
+    assert "Resumed from arrival 60" in capsys.readouterr().out
     figure = tmp_path / "timeline.svg"
     assert main(["trace", "show", record, "--figure", str(figure)]) == 0
     assert "<svg" in figure.read_text()
@@ -314,7 +314,7 @@ def test_the_example_of_an_own_model_runs(tmp_path: Path, capsys: pytest.Capture
         ([*OWN, "--min-workers", "3"], "Invalid min_workers"),
         ([*OWN, "--max-workers", "1"], "Invalid max_workers"),
         (["replay", "nowhere.parquet", "--problem", "quadratic"], "nowhere.parquet"),
-        (["replay", "nowhere.parquet"], "say what was trained"),
+        (["replay", "nowhere.parquet"], "name what was trained"),
     ],
 )
 def test_bad_input_on_the_command_line_is_one_sentence(
