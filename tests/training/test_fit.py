@@ -393,7 +393,7 @@ def test_a_run_that_diverges_is_no_success(tmp_path: Path, capsys: pytest.Captur
     script = tmp_path / "careless_task.py"
     script.write_text(CARELESS)
     assert main(["train", f"{script}:nan", "--steps", "300", "--workers", "1"]) == 2
-    assert "100 contributions were not finite; look at the data" in capsys.readouterr().err
+    assert "100 contributions were not finite; check the data" in capsys.readouterr().err
     assert main(["train", f"{script}:raises"]) == 2
     assert "careless_task.py:raises raises RuntimeError: boom" in capsys.readouterr().err
     assert main(["train", f"{script}:needs"]) == 2

@@ -29,13 +29,13 @@ class Make:
     out: Path
     """File to write (Parquet)."""
     model: Literal["data-dependent", "uniform", "constant", "worker-speeds", "sample-cost"] = "data-dependent"
-    """Who finishes when."""
+    """The delay model: which worker finishes when."""
     workers: int = 7
     """Number of workers; as many as durations are given (worker-speeds)."""
     steps: int = 3750
     """Number of arrivals."""
     seed: int = 0
-    """Fixes everything that is drawn."""
+    """Seed of all random draws."""
     slow_share: float = 0.1
     """Share of slow samples."""
     exact: bool = True
@@ -95,9 +95,9 @@ class Show:
     file: tyro.conf.Positional[Path]
     """The trace."""
     figure: Path | None = None
-    """Also draw who worked when, as SVG, if the trace has a clock."""
+    """Also draw a timeline of the workers, as SVG, if the trace has a clock."""
     share: float = 1.0
-    """Which part of the run to draw, from its start."""
+    """Share of the run to draw, from its start."""
     json: Json = False
     """Print the summary as JSON on stdout, and everything else on stderr."""
 
