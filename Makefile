@@ -47,7 +47,7 @@ quick: $(INSTALLED)
 	@$(MAKE) --no-print-directory -j 2 lint types imports pytest-quick
 
 matrix:  # needs no .venv: each pair of versions has one of its own in .venv-matrix
-	$(PYTHON) .ci/matrix.py
+	$(PYTHON) .ci/matrix.py $(PAIRS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -3,6 +3,8 @@
 Each pair gets a virtual environment of its own under ``.venv-matrix/``, which later calls reuse. A version that cannot
 be had here gets one line and is left out. The exit code is 1 if a test has failed, 2 if no pair could be tested.
 Only the standard library is imported, so any Python from 3.11 on runs this file.
+
+Other pairs can be named: ``python .ci/matrix.py --python 3.12 --torch 2.14`` (both options may be repeated).
 """
 
 from __future__ import annotations
@@ -95,6 +97,15 @@ def interpreters() -> dict[tuple[int, ...], str]:
     return found
 
 
+def interpreter(asked: str) -> str:
+    """Return the interpreter that a version such as ``3.12``, a command or a path names."""
+    by_version = re.fullmatch(r"\d+\.\d+", asked)
+    found = interpreters().get(version(asked)) if by_version else shutil.which(asked)
+    if found is None or not name_of(found):
+        sys.exit(f"There is no working Python {asked} here")
+    return found
+
+
 def releases(python: str) -> list[str]:
     """Return the releases of torch that pip offers this Python, oldest first."""
     listed = subprocess.run([python, "-m", "pip", "index", "versions", "torch"], capture_output=True, text=True)
@@ -176,11 +187,13 @@ def main() -> int:
     """Test every pair and print a table."""
     oldest = oldest_supported()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", action="append", help="an interpreter; the oldest and the newest found by default")
+    parser.add_argument(
+        "--python", action="append", help="a version or an interpreter; the oldest and the newest found by default"
+    )
     parser.add_argument("--torch", action="append", help="a release, 'oldest' or 'newest'; both by default")
     asked = parser.parse_args()
     if asked.python:
-        pythons = [shutil.which(each) or each for each in asked.python]
+        pythons = [interpreter(each) for each in asked.python]
     else:
         supported = {number: path for number, path in interpreters().items() if number >= version(oldest["python"])}
         ends = sorted({min(supported), max(supported)})
@@ -190,10 +203,7 @@ def main() -> int:
         pythons = [supported[each] for each in ends]
     rows, total = [], 0
     for python in pythons:
-        answer = subprocess.run(
-            [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], capture_output=True
-        )
-        name = answer.stdout.decode().strip()
+        name = name_of(python)
         offered = [each for each in releases(python) if version(oldest["torch"]) <= version(each) < (3,)]
         if not offered:
             print(f"Python {name}: pip offers no torch from {oldest['torch']} on")

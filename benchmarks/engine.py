@@ -2,8 +2,8 @@
 
     python benchmarks/engine.py [--size 1000000] [--updates 600] [--rounds 5] [--out docs/results]
 
-Two bars, as ratios in one run. *Cost*: seconds an update of a run with one worker, where nothing overlaps, minus what
-the gradient takes alone; over one copy each way and one fused update. *Rate*: updates a second with two workers, over
+Two bars, as ratios in one run. *Cost*: seconds per update of a run with one worker, where nothing overlaps, minus what
+the gradient takes alone; over one copy each way and one fused update. *Rate*: updates per second with two workers, over
 Ray's documented asynchronous parameter server with two workers (`ray.wait` in the driver, weights and gradients through
 the object store, torch's SGD with momentum). The row is left out where Ray is not installed. The gradient is a copy of
 the parameters in all of them. Rounds take turns and the median counts.
@@ -85,13 +85,13 @@ def floor(size: int, updates: int) -> tuple[float, float]:
 
 
 def ours(size: int, updates: int, workers: int) -> float:
-    """Seconds an update."""
+    """Seconds per update."""
     result = lc.fit(Copy(size), method="ordered-momentum", lr=1e-4, beta=0.1, workers=workers, steps=updates)
     return result.seconds / updates
 
 
-def rays(size: int, updates: int) -> float:
-    """Seconds an update of the parameter server that Ray's documentation shows, in its asynchronous form."""
+def ray_example(size: int, updates: int) -> float:
+    """Seconds per update of the parameter server that Ray's documentation shows, in its asynchronous form."""
     import ray
 
     @ray.remote
@@ -158,7 +158,7 @@ def main() -> None:
         base, gradient = floor(given.size, given.updates)
         one = ours(given.size, given.updates, workers=1) - gradient
         two = ours(given.size, given.updates, workers=2)
-        peer = rays(given.size, given.updates // 3) if with_ray else float("nan")
+        peer = ray_example(given.size, given.updates // 3) if with_ray else float("nan")
         rounds.append((base, gradient, one, two, peer, one / base, peer / two))
     base, gradient, one, two, peer, cost, rate = (statistics.median(column) for column in zip(*rounds, strict=True))
     spread = [f"{min(ratios):.2f} to {max(ratios):.2f}" for ratios in list(zip(*rounds, strict=True))[5:]]
@@ -174,7 +174,7 @@ def main() -> None:
     else:
         rows.append(["Ray's parameter server", "not installed", "", ""])
     heads, title = (
-        ["what", "ms an update", "ratio", "lowest to highest round"],
+        ["what", "ms per update", "ratio", "lowest to highest round"],
         f"local engine, {given.size:,} parameters",
     )
     table = Table(*heads, title=title)

@@ -80,7 +80,7 @@ def axpy(n: int) -> Callable[[], None]:
     return lambda: a.add_(b)
 
 
-def race(candidates: dict[str, Callable[[], None]], seconds: float) -> dict[str, list[float]]:
+def time_in_turn(candidates: dict[str, Callable[[], None]], seconds: float) -> dict[str, list[float]]:
     """Seconds per call, one entry a round; in each round every candidate has a block, in turn."""
     for step in candidates.values():
         step()
@@ -126,11 +126,11 @@ def main() -> None:
     rows: dict[str, list[str]] = {name: [] for name in TRAFFIC}
     for n in args.sizes:
         console.print(f"[dim]measuring at {n:,} floats ...[/dim]")
-        contenders = {"torch": torch_sgd(n), LOOP: alone(n), SERVED: served("ordered-momentum", n)}
-        times = race(contenders, args.seconds)
+        compared = {"torch": torch_sgd(n), LOOP: alone(n), SERVED: served("ordered-momentum", n)}
+        times = time_in_turn(compared, args.seconds)
         for name, cells in loops.items():
             cells.append(f"{ratio(times[name], times['torch']):.3f}")
-        times = race({"floor": axpy(n), **{name: served(name, n) for name in TRAFFIC}}, args.seconds / 2)
+        times = time_in_turn({"floor": axpy(n), **{name: served(name, n) for name in TRAFFIC}}, args.seconds / 2)
         for name, (reads, writes) in TRAFFIC.items():
             passes = len(reads.split()) + len(writes.split())
             rows[name].append(f"{ratio(times[name], times['floor']) * 3 / passes:.2f}")

@@ -1,4 +1,4 @@
-"""Updates a second of the Ray engine with two workers, against Ray's documented asynchronous parameter server.
+"""Updates per second of the Ray engine with two workers, against Ray's documented asynchronous parameter server.
 
     python benchmarks/ray_engine.py [--sizes 100000 1000000] [--updates 400] [--rounds 5] [--ways shared zeromq ...]
                                     [--out docs/results]
@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 import latecomer as lc
-from engine import Copy, rays
+from engine import Copy, ray_example
 from latecomer.engines.ray.cluster import Cluster
 from latecomer.engines.ray.engine import RayEngine
 from latecomer.report.markdown import write_table
@@ -40,7 +40,7 @@ WARM = 10  # updates that are not timed, as with the peer
 
 
 def ours(size: int, updates: int, options: dict[str, Any]) -> float:
-    """Seconds an update."""
+    """Seconds per update."""
     clock = Clock()
     lc.fit(
         Copy(size), method="ordered-momentum", lr=1e-4, beta=0.1, workers=2, min_workers=2,
@@ -62,7 +62,7 @@ class Clock(lc.training.Callback):
 
 
 TITLE = "Ray engine, two workers, on one machine"
-HEADS = ["parameters", "what", "updates a second", "over Ray's", "lowest to highest", "bar"]
+HEADS = ["parameters", "what", "updates per second", "over Ray's", "lowest to highest", "bar"]
 
 
 def measured(size: int, updates: int, count: int, ways: list[str]) -> list[dict[str, Any]]:
@@ -71,7 +71,7 @@ def measured(size: int, updates: int, count: int, ways: list[str]) -> list[dict[
     for _ in range(count):
         for name in ways:
             rounds[name].append(ours(size, updates, WAYS[name]))
-        rounds[PEER].append(rays(size, max(20, updates // 4)))
+        rounds[PEER].append(ray_example(size, max(20, updates // 4)))
     rows = []
     for name, times in rounds.items():
         ratios = [peer / ours for peer, ours in zip(rounds[PEER], times, strict=True)]

@@ -1,11 +1,11 @@
-"""What the simulator costs over a bare loop: time an update, memory a worker.
+"""What the simulator costs over a bare loop: time per update, memory per worker.
 
     python benchmarks/simulator.py [--updates 5] [--rounds 250] [--workers 7]
 
 The peer is a bare forward, backward and step of the paper's cubic CNN at batch 16, on data in memory, with the same
-optimizer. Both take turns in blocks; the ratio is the median over rounds. Memory is all that a run of 3,750 updates (as
-in the paper) holds at its end: tensors and books, that is tickets, record and what it looks up in the trace. Its floor
-is one copy of the parameters a worker in flight (two for mu2), on top of parameters, gradient and state.
+optimizer. Both take turns in blocks; the ratio is the median over rounds. Memory is all that a run of 3,750 updates
+(our reading of the paper) holds at its end: tensors, tickets, record, and what it looks up in the trace. Its floor is
+one copy of the parameters per worker in flight (two for mu2), on top of parameters, gradient and state.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def main() -> None:
 
 
 def measure(problem: Noise, method: str, workers: int, updates: int, rounds: int) -> tuple[float, float]:
-    """Return time an update and a point over that of the bare loop, and memory over its floor."""
+    """Return time per update and point over that of the bare loop, and memory over its floor."""
     memory = measure_memory(problem, method, workers, MNIST_UPDATES)
     run = simulated(problem, method, workers, updates * (rounds + 2))
     for _ in range(updates):
@@ -140,7 +140,7 @@ def measure(problem: Noise, method: str, workers: int, updates: int, rounds: int
 
 
 def measure_memory(problem: Noise, method: str, workers: int, updates: int) -> float:
-    """Return all that a whole run has allocated at its end, tensors and books, over the tensors it must have."""
+    """Return the memory of a whole run at its end, over that of the tensors it must have."""
     free = Free()
     before = live_bytes()
     trace = lc.delays.DataDependent(workers=workers, slow_share=0.1).trace(steps=updates, seed=0)
@@ -149,12 +149,12 @@ def measure_memory(problem: Noise, method: str, workers: int, updates: int) -> f
     for _ in range(updates):
         run.advance()
     gc.collect()
-    books = tracemalloc.get_traced_memory()[0]
+    records = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     points, state = run.optimizer.points, {"ordered-mu2": 3}.get(method, 1)
     # Parameters, gradients, state, and what is in flight.
     floor = run.state.flat.x.numel() * run.state.flat.x.element_size() * (1 + points + state + points * workers)
-    return (live_bytes() - before + books) / floor
+    return (live_bytes() - before + records) / floor
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a second core brings to a sweep: runs a second on 2 processes over 1, one torch thread each.
+"""What a second core brings to a sweep: runs per second on 2 processes over 1, one torch thread each.
 
     python benchmarks/sweep.py [--problem digits] [--runs 24] [--steps 4000] [--rounds 1]
 

@@ -31,14 +31,14 @@ def children(pid: int) -> set[int]:
     return {int(name) for name in found if stat(name)[1:2] == [str(pid)]}
 
 
-def ended(pids: set[int], patience: float = 60.0) -> bool:
+def ended(pids: set[int], timeout: float = 60.0) -> bool:
     """Wait until processes have ended, without polling."""
     for pid in pids:
         try:
             fd = os.pidfd_open(pid)
         except ProcessLookupError:
             continue
-        ready, _, _ = select.select([fd], [], [], patience)
+        ready, _, _ = select.select([fd], [], [], timeout)
         os.close(fd)
         if not ready:
             return False

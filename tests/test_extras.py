@@ -125,10 +125,10 @@ for code in {list(SENTENCES)}:
     except ImportError as error:
         print(error)
 for command in {list(COMMANDS)}:
-    told = io.StringIO()
-    with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()):
+    stderr = io.StringIO()
+    with contextlib.redirect_stderr(stderr), contextlib.redirect_stdout(io.StringIO()):
         code = main(command.split())
-    print(code, told.getvalue().strip())
+    print(code, stderr.getvalue().strip())
 """
     printed = without_extras(code, tmp_path).splitlines()
     assert printed == [*SENTENCES.values(), *(f"2 latecomer: {words}" for words in COMMANDS.values())]

@@ -58,9 +58,9 @@ def test_both_return_one_kind_of_run() -> None:
 
 @both
 def test_progress_is_a_function_or_a_console(train: Any) -> None:
-    told: list[tuple[int, int]] = []
-    train(evaluate_every=10, progress=lambda done, total: told.append((done, total)))
-    assert told == [(0, 20), (10, 20), (20, 20)]
+    calls: list[tuple[int, int]] = []
+    train(evaluate_every=10, progress=lambda done, total: calls.append((done, total)))
+    assert calls == [(0, 20), (10, 20), (20, 20)]
     shown = Console(file=io.StringIO(), width=200)
     train(progress=shown)
     assert "training: 20 of 20" in shown.file.getvalue()
@@ -86,24 +86,24 @@ def test_the_rate_of_progress_leaves_out_how_long_workers_took_to_start(monkeypa
 @both
 def test_a_callback_hears_and_may_end_a_run(train: Any) -> None:
     class Seventh(lc.training.Callback):
-        heard: list[str] = []  # noqa: RUF012
+        events: list[str] = []  # noqa: RUF012
 
         def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
             if run.server.arrivals == 7:
                 run.stop()
 
         def evaluated(self, run: Any, row: Any) -> None:
-            self.heard.append(f"row {row['arrival']} of {run.steps}")
+            self.events.append(f"row {row['arrival']} of {run.steps}")
 
         def ended(self, run: Any, result: lc.Run) -> None:
-            self.heard.append(f"ended at {result.final['arrival']}")
+            self.events.append(f"ended at {result.final['arrival']}")
 
         def closed(self) -> None:
-            self.heard.append("closed")
+            self.events.append("closed")
 
-    Seventh.heard = []
+    Seventh.events = []
     assert train(callbacks=[Seventh()], evaluate_every=5).server.arrivals == 7
-    assert Seventh.heard == ["row 0 of 20", "row 5 of 20", "row 7 of 20", "ended at 7", "closed"]
+    assert Seventh.events == ["row 0 of 20", "row 5 of 20", "row 7 of 20", "ended at 7", "closed"]
 
 
 @both
@@ -185,7 +185,7 @@ def test_packages_that_the_documentation_names_need_no_import_of_their_own() -> 
 
 
 class Raises:
-    """A command that ends as it is told."""
+    """A command that ends as it is calls."""
 
     error: OSError
 

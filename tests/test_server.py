@@ -170,6 +170,27 @@ def test_a_lost_ticket_is_issued_again_as_it_was() -> None:
     assert trace.in_flight.tolist() == [2, 2]  # the lost one is still out
 
 
+def test_a_replacement_makes_up_for_the_version_that_got_no_ticket() -> None:
+    s = server("ordered-momentum")
+    tickets = {w: s.issue(w) for w in range(3)}
+    versions = []
+
+    def arrive(worker: int) -> None:
+        s.receive(tickets[worker], vector())
+        tickets[worker] = s.issue(worker)
+        versions.append(tickets[worker].version)
+
+    for worker in range(3):
+        arrive(worker)
+    s.lose(tickets[0])  # version 2 ...
+    arrive(1)  # ... goes to this worker, which gets no ticket at version 5
+    arrive(2)
+    tickets[0] = s.issue(0)
+    versions.append(tickets[0].version)
+    assert not tickets[0].zero
+    assert versions == [2, 3, 4, 2, 6, 6]
+
+
 def test_workers_that_join_later_start_with_weight_zero_and_leaving_loses_nothing() -> None:
     s = server(workers=2)
     a, b = s.issue(0), s.issue(1)

@@ -28,12 +28,12 @@ from .training import Callback, fit, replay
 __all__ = ["CHECKS", "EngineError", "KillAt", "Normed", "Probe", "check_engine"]
 
 CHECKS = (
-    "seats", "bits", "nan", "raising", "evaluating", "suicide", "hung", "killed", "restarted", "order", "closed",
+    "seats", "bits", "nan", "raising", "evaluating", "crashing", "hung", "killed", "restarted", "order", "closed",
     "averages", "run", "orphans",
 )  # fmt: skip
 """The checks of `check_engine`, in this order."""
 _ALWAYS = {"seats", "closed"}  # checked in any case
-_DEADLY = {"suicide", "hung", "orphans"}  # only if workers are processes
+_NEEDS_PROCESSES = {"crashing", "hung", "orphans"}  # only if workers are processes
 RAISES, KILLS, HANGS = 1001, 1002, 1003
 """Ticket numbers on which a `Probe` fails."""
 
@@ -148,7 +148,7 @@ def check_engine(
         raise ValueError(f"Unknown checks: {', '.join(sorted(unknown))} (expected some of {', '.join(CHECKS)})")
     wanted |= _ALWAYS | ({"killed"} if "restarted" in wanted else {"restarted"} if "killed" in wanted else set())
     if not processes:
-        wanted -= _DEADLY
+        wanted -= _NEEDS_PROCESSES
     check, found = _Check(make_engine, timeout), []
     with contextlib.closing(check):
         for name in CHECKS:
@@ -238,7 +238,7 @@ class _Check:
         self.engine.submit(seat, self.job(20, slot=seat))
         self.one(Done, seat, 20)
 
-    def suicide(self) -> str:
+    def crashing(self) -> str:
         self.engine.submit(0, self.job(KILLS))
         self.one(Died, 0)
         self.engine.restart(0)

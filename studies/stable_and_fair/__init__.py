@@ -7,7 +7,7 @@ from .hard import HARD, Setting, hard_plan, hard_table
 from .measured import Watch, run_measured, slow_over_fast
 from .pareto import Score, front
 from .plans import METRICS, SIZES, Metric, Size, plan, size_of
-from .real import Sleepy, real
+from .real import SlowDigits, real
 from .stability import Stability, candidate, stability
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
     "Score",
     "Setting",
     "Size",
-    "Sleepy",
+    "SlowDigits",
     "Stability",
     "Watch",
     "board",

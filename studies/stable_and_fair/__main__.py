@@ -33,7 +33,7 @@ Size = Literal["quick", "standard", "full"]
 
 @dataclass(frozen=True)
 class Pareto:
-    """Run what is missing of the sweeps, then draw stability against fairness; kill it at any time and start it again.
+    """Run the missing runs of the sweeps, then draw stability against fairness; can be killed and started again.
 
     Writes two figures (the plane, and how candidates end by learning rate), their numbers as CSV, the tables as
     Markdown, and the specs as TOML.
@@ -50,7 +50,7 @@ class Pareto:
     processes: int = 2
     """Runs at a time, one thread each."""
     as_is: bool = False
-    """Run nothing: draw the runs that are there, and say how many are not."""
+    """Run nothing: draw the runs in the store, and print how many are missing."""
     data_dir: Path | None = None
     """Where the data is; $LATECOMER_DATA or the user's cache if left out."""
 
@@ -66,22 +66,17 @@ class Pareto:
             _complete(sweeps, store, self.processes, console)
         size, who = size_of(self.size), list(CANDIDATES.values())
         table = board(size, store, who)
-        problems = [name for name in METRICS if f"stable_{name}" in table.columns]
+        problems = _problems(table)
         if not problems:
             raise ValueError(f"There are no runs of size {self.size} in {self.store}: leave --as-is out")
         if not console.is_terminal:
             console.width = 140
         console.print(_scores(table, problems))
-        if any((table[f"stable_{name}"] != table[f"stable_kin_{name}"]).any() for name in problems):
-            console.print(_scores(table, problems, kin="kin_"))
-        curves = over_rates(size, store, who)
-        for name, figure, numbers in (
-            (f"pareto-{self.size}", plane(table, problems), table),
-            (f"curves-{self.size}", rate_curves(curves), curves),
-        ):
-            with atomic(self.out / f"{name}.svg") as temporary:
-                temporary.write_text(svg(figure), encoding="utf-8")
-            _csv(self.out, name, numbers)
+        if any((table[f"stable_{name}"] != table[f"stable_kind_{name}"]).any() for name in problems):
+            console.print(_scores(table, problems, kind="kind_"))
+        _csv(self.out, f"pareto-{self.size}", table)
+        _csv(self.out, f"curves-{self.size}", over_rates(size, store, who))
+        _draw(self.out, self.size)
         name, command = f"pareto-{self.size}", f"python -m studies.stable_and_fair pareto --size {self.size} --as-is"
         write_page(self.out, name, f"Stable and fair, size {self.size}", pareto_parts(table), command)
         for sweep in sweeps:
@@ -107,7 +102,7 @@ class Hard:
     processes: int = 2
     """Runs at a time, one thread each."""
     as_is: bool = False
-    """Run nothing: show the runs that are there, and say how many are not."""
+    """Run nothing: show the runs in the store, and print how many are missing."""
 
     def run(self, console: Console) -> None:
         """Run, print, write."""
@@ -140,6 +135,26 @@ class Hard:
 
 
 @dataclass(frozen=True)
+class Draw:
+    """Draw both figures again from their numbers in a folder, without the store of runs.
+
+    Example: python -m studies.stable_and_fair draw --size standard --out docs/research
+    """
+
+    size: Size = "standard"
+    """Size whose numbers are drawn."""
+    out: Path = Path("research")
+    """Folder with the numbers as CSV, as `pareto` wrote them; the figures are written beside them."""
+
+    def run(self, console: Console) -> None:
+        """Read and draw."""
+        if not (self.out / f"pareto-{self.size}.csv").is_file():
+            raise ValueError(f"There is no pareto-{self.size}.csv in {self.out}: run pareto --size {self.size} first")
+        _draw(self.out, self.size)
+        console.print(f"Drawn in {self.out}: pareto-{self.size}.svg and curves-{self.size}.svg", soft_wrap=True)
+
+
+@dataclass(frozen=True)
 class Real:
     """Train the candidates on real processes, with a class of digits that really takes longer: one table.
 
@@ -147,9 +162,9 @@ class Real:
     """
 
     steps: int = 1000
-    """Contributions a run."""
+    """Contributions per run."""
     workers: int = 3
-    """Processes; while one is late it needs no core."""
+    """Number of processes; a slow batch sleeps and needs no core."""
     pause: float = 0.02
     """Seconds that a slow batch takes longer."""
     rates: tuple[float, ...] = (0.003, 0.03, 0.06, 0.1)
@@ -187,6 +202,7 @@ Command = (
     Annotated[Pareto, tyro.conf.subcommand("pareto")]
     | Annotated[Hard, tyro.conf.subcommand("hard")]
     | Annotated[Real, tyro.conf.subcommand("real")]
+    | Annotated[Draw, tyro.conf.subcommand("draw")]
 )
 
 
@@ -194,8 +210,8 @@ def _complete(sweeps: list[Sweep], store: Store, processes: int, console: Consol
     """Run what is missing, sweep by sweep."""
     whole_number("processes", processes, least=1)
     for name in sorted({sweep.problem for sweep in sweeps} & {"mnist", "cifar10"}):
-        with downloading(name, console) as tell:
-            data.get(name, progress=tell)
+        with downloading(name, console) as on_progress:
+            data.get(name, progress=on_progress)
     for sweep in sweeps:
         todo, total = missing(sweep, store), len(sweep.runs())
         console.print(f"{sweep.name}: {total:,} runs, {total - len(todo):,} are in {store.folder}", soft_wrap=True)
@@ -211,17 +227,17 @@ def _print_missing(sweeps: list[Sweep], store: Store, console: Console) -> None:
             console.print(f"{sweep.name}: {todo:,} of {total:,} runs are not there", soft_wrap=True)
 
 
-def _scores(table: pl.DataFrame, problems: list[str], kin: str = "") -> Table:
+def _scores(table: pl.DataFrame, problems: list[str], kind: str = "") -> Table:
     """Draw shares of learning rates with the number of runs, and three measures of fairness."""
     drawn = Table(
         box=box.SIMPLE_HEAD,
-        title=f"Share of learning rates near {'the best of its kind' if kin else 'the best'} (runs), and fairness",
+        title=f"Share of learning rates near {'the best of its kind' if kind else 'the best'} (runs), and fairness",
     )
     drawn.add_column("candidate", min_width=20)
     for head in (*(NAMES[name] for name in problems), "excess, far", "influence, far", "theorem"):
         drawn.add_column(head, justify="right", no_wrap=True)
     for row in table.sort(f"stable_{problems[0]}", descending=True, nulls_last=True).iter_rows(named=True):
-        shares = (_of_runs(row[f"stable_{kin}{name}"], row[f"runs_{name}"]) for name in problems)
+        shares = (_of_runs(row[f"stable_{kind}{name}"], row[f"runs_{name}"]) for name in problems)
         fair = (number(row[name]) for name in ("excess_far", "influence_far", "theorem"))
         drawn.add_row(row["candidate"], *shares, *fair)
     return drawn
@@ -231,6 +247,20 @@ def _of_runs(share: float | None, runs: int | None) -> str:
     return "" if share is None else f"{share:.2f} ({runs})"
 
 
+def _problems(table: pl.DataFrame) -> list[str]:
+    """Return the problems that have runs over learning rates."""
+    return [name for name in METRICS if f"stable_{name}" in table.columns]
+
+
+def _draw(out: Path, size: str) -> None:
+    """Draw both figures from their CSV files."""
+    table, curves = (pl.read_csv(out / f"{name}-{size}.csv", infer_schema_length=None) for name in ("pareto", "curves"))
+    figures = {f"pareto-{size}": plane(table, _problems(table)), f"curves-{size}": rate_curves(curves)}
+    for name, figure in figures.items():
+        with atomic(out / f"{name}.svg") as temporary:
+            temporary.write_text(svg(figure), encoding="utf-8")
+
+
 def _csv(out: Path, name: str, table: pl.DataFrame) -> None:
     with atomic(out / f"{name}.csv") as temporary:
         table.write_csv(temporary)
@@ -238,7 +268,7 @@ def _csv(out: Path, name: str, table: pl.DataFrame) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a study and return the exit code."""
-    about = "Stable and fair: candidates on one plane, in harder settings and on real processes."
+    about = "Stability and fairness of the candidates: on one plane, in harder settings and on real processes."
     return run(Command, "python -m studies.stable_and_fair", about, argv)
 
 

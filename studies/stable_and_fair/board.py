@@ -181,7 +181,7 @@ def board(size: Size, store: Store, who: Sequence[Candidate]) -> pl.DataFrame:
     learning rate, with its 95 % interval over seeds from ``low_<problem>`` to ``high_<problem>``, and
     ``runs_<problem>`` and ``seeds_<problem>`` count what it is of. At the candidate's best learning rate
     ``lr_<problem>``, ``best_<problem>`` is the mean F1 (on text the loss), ``slow_<problem>`` that of slow samples (on
-    text of the longest windows), and ``influence_<problem>`` the relative influence of slow samples. With ``_kin``
+    text of the longest windows), and ``influence_<problem>`` the relative influence of slow samples. With ``_kind``
     behind their first word, shares are compared with the best of candidates of the same kind alone, momentum or Adam;
     and ``lead_<problem>``, from ``lead_low_<problem>`` to ``lead_high_<problem>``, is by how much the share of the
     recommended candidate is above, paired by seed.
@@ -208,33 +208,33 @@ def board(size: Size, store: Store, who: Sequence[Candidate]) -> pl.DataFrame:
         rows, metric = whole_seeds(found_rows(sweep, store), len(size.rates)), METRICS[problem]
         for name, found in shares_of(rows, metric).items():
             table[name] |= {f"{key}_{problem}": value for key, value in ends(_of(rows, name), found, metric).items()}
-        for name, found in (kin := shares_of(rows, metric, kin=True)).items():
-            table[name] |= {f"{key}_kin_{problem}": value for key, value in shown(found).items()}
-            table[name] |= {f"{key}_{problem}": value for key, value in _lead(kin, name).items()}
+        for name, found in (within := shares_of(rows, metric, within_kind=True)).items():
+            table[name] |= {f"{key}_kind_{problem}": value for key, value in shown(found).items()}
+            table[name] |= {f"{key}_{problem}": value for key, value in _lead(within, name).items()}
     return pl.DataFrame(list(table.values()), infer_schema_length=None)
 
 
-def shares_of(rows: Sequence[dict[str, Any]], metric: Metric, kin: bool = False) -> dict[str, Stability]:
+def shares_of(rows: Sequence[dict[str, Any]], metric: Metric, within_kind: bool = False) -> dict[str, Stability]:
     """Return the stability of every candidate that has rows.
 
     Args:
         rows: Runs, each with its candidate.
         metric: The metric.
-        kin: Whether candidates are compared only with the best of their kind, momentum or Adam.
+        within_kind: Whether candidates are compared only with the best of their kind, momentum or Adam.
 
     Examples:
         >>> rows = [{"candidate": "momentum", "lr": lr, "seed": 0, "f1": f1} for lr, f1 in ((0.1, 0.9), (1.0, 0.2))]
         >>> shares_of(rows, Metric())["momentum"].share, shares_of([], Metric())
         (0.5, {})
         >>> rows += [{"candidate": "catch-up-adamw", "lr": 0.1, "seed": 0, "f1": 1.0}]
-        >>> [shares_of(rows, Metric(), kin=kin)["momentum"].share for kin in (False, True)]
+        >>> [shares_of(rows, Metric(), within_kind=w)["momentum"].share for w in (False, True)]
         [0.0, 0.5]
     """
     if not rows:
         return {}
     compare = partial(stability, metric=metric.name, least=metric.least, within=WITHIN, named="candidate")
     found = compare(rows)
-    kinds = {CANDIDATES[name].kind for name, its in found.items() if math.isfinite(its.score)} if kin else ()
+    kinds = {CANDIDATES[name].kind for name, its in found.items() if math.isfinite(its.score)} if within_kind else ()
     for kind in kinds:  # one in which nobody has a learning rate that all seeds survive has no best of its own
         found |= compare([row for row in rows if CANDIDATES[row["candidate"]].kind == kind])
     return found
@@ -264,7 +264,7 @@ def over_rates(size: Size, store: Store, who: Sequence[Candidate]) -> pl.DataFra
     return pl.DataFrame(table, schema=columns, orient="row")
 
 
-GUESSING = math.log(256)
+UNIFORM_LOSS = math.log(256)
 """Loss of a uniform prediction of bytes."""
 
 
@@ -277,7 +277,7 @@ def ended(row: Mapping[str, Any], metric: Metric) -> float:
     """
     value = None if row.get("diverged_at") is not None else row.get(metric.name)
     if metric.least:
-        return GUESSING if value is None else min(GUESSING, float(value))
+        return UNIFORM_LOSS if value is None else min(UNIFORM_LOSS, float(value))
     return 0.0 if value is None else float(value)
 
 
@@ -294,10 +294,10 @@ def front_of(table: pl.DataFrame, stable: str, fair: str) -> list[str]:
         ['a', 'b']
     """
     rows = table.select("candidate", stable, fair).drop_nulls().rows()
-    return [s.name for s in front(Score(name, share, _worth(fair, value)) for name, share, value in rows)]
+    return [s.name for s in front(Score(name, share, _higher_is_better(fair, value)) for name, share, value in rows)]
 
 
-def _worth(column: str, value: float) -> float:
+def _higher_is_better(column: str, value: float) -> float:
     if math.isnan(value):
         return math.nan
     if column.startswith("influence"):

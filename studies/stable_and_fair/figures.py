@@ -29,7 +29,7 @@ NAMES = {
     "text": "text",
     "cifar10": "CIFAR-10",
 }
-LOOKS: dict[str, tuple[str, str, str]] = {
+CANDIDATE_STYLES: dict[str, tuple[str, str, str]] = {
     "momentum": ("#1f77b4", "--", "s"),
     "ordered-momentum": ("#d62728", "--", "D"),
     "catch-up": ("#2ca02c", "--", "o"),
@@ -61,16 +61,16 @@ def plane(table: pl.DataFrame, problems: Sequence[str]) -> Figure:
     figure = Figure(figsize=(12.5, 3.6 * len(drawn) + 1.2), layout="constrained")
     panels = figure.subplots(len(drawn), len(FAIR), squeeze=False)
     for row, (problem, shares) in zip(panels, drawn, strict=True):
-        own, kin = table.drop_nulls(f"stable_{problem}"), ", within its kind" if shares != problem else ""
+        own, note = table.drop_nulls(f"stable_{problem}"), ", within its kind" if shares != problem else ""
         for axes, (column, label) in zip(row, FAIR.items(), strict=True):
-            tidy(axes, f"{NAMES[problem]}, {_seeds(own[f'seeds_{problem}'])}{kin}")
+            tidy(axes, f"{NAMES[problem]}, {_seeds(own[f'seeds_{problem}'])}{note}")
             _dots(axes, own, shares, column)
             axes.set_xlabel(label)
-        whose = "its kind's" if kin else "the"
+        whose = "its kind's" if note else "the"
         row[0].set_ylabel(f"share of learning rates within\n5 % of {whose} best {_word(problem)}")
     handles = [
         panels[0][0].plot([], [], marker, color=colour, label=name, markersize=_size(marker), linewidth=0)[0]
-        for name, (colour, _, marker) in LOOKS.items()
+        for name, (colour, _, marker) in CANDIDATE_STYLES.items()
         if name in set(table["candidate"])
     ]
     handles += panels[0][0].plot([], [], color=GREY, linewidth=1, label="Pareto front")
@@ -84,7 +84,7 @@ def _columns(table: pl.DataFrame, problem: str) -> list[str]:
     for name, share in table.select("candidate", f"stable_{problem}").drop_nulls().iter_rows():
         kind = CANDIDATES[name].kind
         shares[kind] = max(shares.get(kind, 0.0), share)
-    return [problem] if all(shares.values()) else [problem, f"kin_{problem}"]
+    return [problem] if all(shares.values()) else [problem, f"kind_{problem}"]
 
 
 def _seeds(counts: pl.Series) -> str:
@@ -108,7 +108,7 @@ def _dots(axes: Axes, table: pl.DataFrame, shares: str, fair: str) -> None:
     columns = ("candidate", f"stable_{shares}", f"low_{shares}", f"high_{shares}", fair)
     rows = [row for row in table.select(columns).iter_rows() if _finite(row[-1])]
     for name, share, low, high, value in rows:
-        colour, _, marker = LOOKS[name]
+        colour, _, marker = CANDIDATE_STYLES[name]
         if low is not None and high is not None:
             axes.plot([value, value], [low, high], color=colour, linewidth=1, alpha=0.6)
         axes.plot([value], [share], marker, color=colour, markersize=_size(marker), alpha=0.9, markeredgecolor="white")
@@ -144,7 +144,7 @@ def rate_curves(table: pl.DataFrame) -> Figure:
     panels = figure.subplots(1, max(1, len(problems)), squeeze=False)[0]
     for axes, problem in zip(panels, problems, strict=True):
         tidy(axes, NAMES[problem])
-        for name, (colour, dash, _) in LOOKS.items():
+        for name, (colour, dash, _) in CANDIDATE_STYLES.items():
             own = table.filter((pl.col("problem") == problem) & (pl.col("candidate") == name)).sort("lr")
             axes.plot(own["lr"], own["value"], color=colour, linestyle=dash, linewidth=2, marker=".", markersize=5)
         axes.set_xscale("log")
@@ -153,7 +153,8 @@ def rate_curves(table: pl.DataFrame) -> Figure:
         if not METRICS[problem].least:
             axes.set_ylim(-0.02, 1.02)
     handles = [
-        panels[0].plot([], [], color=c, linestyle=d, linewidth=2, label=name)[0] for name, (c, d, _) in LOOKS.items()
+        panels[0].plot([], [], color=c, linestyle=d, linewidth=2, label=name)[0]
+        for name, (c, d, _) in CANDIDATE_STYLES.items()
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     return figure

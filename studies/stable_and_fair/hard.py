@@ -124,7 +124,7 @@ def hard_table(size: Size, store: Store) -> pl.DataFrame:
     """Return one row per setting and candidate, from the runs in the store.
 
     ``stable`` is the share of runs within 5 % of the best mean in this setting, with its 95 % interval over seeds from
-    ``low`` to ``high``; with ``_kin`` behind them, compared with the best of the same kind. ``best`` and ``slow`` are
+    ``low`` to ``high``; with ``_kind`` behind them, compared with the best of the same kind. ``best`` and ``slow`` are
     F1 and that of the slow class at the candidate's own best learning rate ``lr`` (on text the loss, and that on the
     longest windows), ``worst`` is that of the worst seed there; ``excess`` and ``influence`` (slow over fast samples)
     are those on the quadratic.
@@ -141,7 +141,7 @@ def hard_table(size: Size, store: Store) -> pl.DataFrame:
         metric, rates = METRICS[setting.problem], len(setting.rates(size))
         rows = whole_seeds(found_rows(trained, store), rates)
         fair = [] if far is None else same_seeds(found_rows(far, store))
-        shares, kin = shares_of(rows, metric), shares_of(rows, metric, kin=True)
+        shares, within = shares_of(rows, metric), shares_of(rows, metric, within_kind=True)
         for name in (name for name in CANDIDATES if name in shares):
             mine = [row for row in rows if row["candidate"] == name]
             found = ends(mine, shares[name], metric)
@@ -152,7 +152,7 @@ def hard_table(size: Size, store: Store) -> pl.DataFrame:
                     "setting": setting.name,
                     "candidate": name,
                     **{key: found[key] for key in ("stable", "low", "high", "runs", "seeds", "lr", "best", "slow")},
-                    **{f"{key}_kin": value for key, value in shown(kin[name]).items()},
+                    **{f"{key}_kind": value for key, value in shown(within[name]).items()},
                     "worst": max(at_best) if metric.least else min(at_best),
                     "excess": mean_or_inf(row["excess"] for row in own) if own else None,
                     "influence": mean_influence_ratio(own),

@@ -45,6 +45,6 @@ def front(scores: Iterable[Score]) -> list[Score]:
         >>> [score.name for score in front(scores)]
         ['a', 'b']
     """
-    everyone = list(scores)
-    best = [score for score in everyone if not any(other.dominates(score) for other in everyone)]
+    candidates = list(scores)
+    best = [score for score in candidates if not any(other.dominates(score) for other in candidates)]
     return sorted(best, key=lambda score: (-score._values()[0], -score._values()[1], score.name))

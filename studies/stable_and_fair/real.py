@@ -15,13 +15,13 @@ from latecomer.training import fit
 
 from .candidates import CANDIDATES
 
-__all__ = ["Sleepy", "real"]
+__all__ = ["SlowDigits", "real"]
 
 RATES = (0.003, 0.03, 0.06, 0.1)
 """The first is for AdamW, whose learning rates are on another scale."""
 
 
-class Sleepy(Digits):
+class SlowDigits(Digits):
     """Digits with a pause in every slow batch, so that it is late on real workers.
 
     Args:
@@ -29,7 +29,7 @@ class Sleepy(Digits):
         **options: Arguments of `Digits`.
 
     Examples:
-        >>> problem = Sleepy(pause=0.0, network="mlp")
+        >>> problem = SlowDigits(pause=0.0, network="mlp")
         >>> problem.loss(problem.model(0), problem.batch(3, group=1)).item() > 0
         True
     """
@@ -39,7 +39,7 @@ class Sleepy(Digits):
         self.pause = AT_LEAST_ZERO.check("pause", pause)
 
     def __repr__(self) -> str:
-        return f"Sleepy(pause={self.pause}, {super().__repr__()})"
+        return f"SlowDigits(pause={self.pause}, {super().__repr__()})"
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Return the cross-entropy, after a pause if the batch is slow."""
@@ -78,7 +78,7 @@ def real(
     """
     if not (names and rates):
         raise ValueError("There is nothing to train: name a candidate and a learning rate")
-    problem = Sleepy(pause, network="mlp")
+    problem = SlowDigits(pause, network="mlp")
     for name in names:
         for lr in rates:
             candidate = CANDIDATES[name]

@@ -43,7 +43,7 @@ def share(row: Mapping[str, Any], usual: int, end: str = "") -> str:
     Examples:
         >>> share({"stable": 0.5, "low": 0.4, "high": 0.6, "seeds": 5}, usual=5)
         '0.50 (0.40 to 0.60)'
-        >>> share({"stable_kin": 0.5, "seeds_kin": 1}, usual=5, end="_kin")
+        >>> share({"stable_kind": 0.5, "seeds_kind": 1}, usual=5, end="_kind")
         '0.50, 1 seed'
     """
     value, low, high, seeds = (row.get(f"{name}{end}") for name in ("stable", "low", "high", "seeds"))
@@ -95,7 +95,7 @@ def pareto_parts(table: pl.DataFrame) -> list[Part]:
         part(
             "Stability within its kind",
             "The same share, relative to the best candidate of the same kind (momentum or AdamW).",
-            lambda row, name: share(row, usual, f"_kin_{name}"),
+            lambda row, name: share(row, usual, f"_kind_{name}"),
         ),
         part(
             "Lead",
@@ -121,10 +121,10 @@ def _short(rows: Sequence[Mapping[str, Any]], problems: Sequence[str]) -> Part:
     """Return the summary table; shares within a kind are shown if they differ by 0.1 or more from the overall ones."""
     columns: dict[str, str] = {}
     for name in problems:
-        both = [(row.get(f"stable_{name}"), row.get(f"stable_kin_{name}")) for row in rows]
+        both = [(row.get(f"stable_{name}"), row.get(f"stable_kind_{name}")) for row in rows]
         columns[NAMES[name]] = f"stable_{name}"
-        if any(near is not None and kin is not None and abs(near - kin) >= 0.1 for near, kin in both):
-            columns[f"{NAMES[name]}, within its kind"] = f"stable_kin_{name}"
+        if any(near is not None and own is not None and abs(near - own) >= 0.1 for near, own in both):
+            columns[f"{NAMES[name]}, within its kind"] = f"stable_kind_{name}"
     fair = {"influence, far": "influence_far", "excess, far": "excess_far", "counter-example": "theorem"}
     cells = [
         [
@@ -158,7 +158,7 @@ def hard_parts(table: pl.DataFrame) -> list[Part]:
 
     Examples:
         >>> row = {"setting": "M = 3", "candidate": "momentum", "stable": 0.5, "low": None, "high": None, "seeds": 1}
-        >>> row |= {"stable_kin": 1.0, "seeds_kin": 1, "best": 0.9, "slow": 0.8, "worst": 0.7}
+        >>> row |= {"stable_kind": 1.0, "seeds_kind": 1, "best": 0.9, "slow": 0.8, "worst": 0.7}
         >>> row |= {"excess": 0.0123, "influence": 1.0}
         >>> [part.lines()[-1] for part in hard_parts(pl.DataFrame([row]))]
         ['| M = 3 | 0.50 |', '| M = 3 | 1.00 |', '| M = 3 | 0.90 / 0.80 / 0.70 |', '| M = 3 | 0.012 (1.00) |']
@@ -183,7 +183,7 @@ def hard_parts(table: pl.DataFrame) -> list[Part]:
         part(
             "Stability within its kind",
             "The same share, relative to the best candidate of the same kind (momentum or AdamW).",
-            lambda row: share(row, usual, "_kin"),
+            lambda row: share(row, usual, "_kind"),
         ),
         part(
             "At their best learning rate",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +21,13 @@ from latecomer.theory.counter_example import METHODS
 
 from . import figures, jobs
 from .rates import fitted
+
+FIGURES: dict[str, dict[str, Callable[[pl.DataFrame], str]]] = {
+    "counter-example": {"counter-example": figures.counter_example},
+    "rates": {"rates": figures.rates, "learning-rates": figures.learning_rates},
+    "error-parts": {"error-parts": figures.error_parts},
+}
+"""What is drawn from the rows of each study, which are in a CSV file of this name."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,7 @@ class Counter:
 
         ratio = (pl.col("measured") / pl.col("bound")).mean()
         means = rows.group_by("workers", "dependent", "method").agg(ratio.alias("ratio"))
-        table = Table("M", "delays", *METHODS, "repaired", title="Mean squared gradient / bound of Theorem 1")
+        table = Table("M", "delays", *METHODS, "proved bound", title="Mean squared gradient / bound of Theorem 1")
         for m in sorted(self.workers):
             own = rows.filter(pl.col("workers") == m)
             repaired = own["repaired"][0] / own["bound"][0]
@@ -54,15 +61,15 @@ class Counter:
                 here = means.filter((pl.col("workers") == m) & (pl.col("dependent") == dependent))
                 found = dict(zip(here["method"], here["ratio"], strict=True))
                 cells = [f"[bold]{found[k]:.3f}[/bold]" if found[k] > 1 else f"{found[k]:.3f}" for k in METHODS]
-                table.add_row(str(m), "by sample" if dependent else "independent", *cells, f"{repaired:.1f}")
+                table.add_row(str(m), "data-dependent" if dependent else "data-independent", *cells, f"{repaired:.1f}")
         console.print(table)
         broken = means.filter(pl.col("ratio") > 1)["ratio"].to_list()
         if broken:
             console.print(
                 f"The published bound is exceeded in {len(broken)} rows, by a factor of up to {max(broken):.2f}."
             )
-        _say_how_close(rows, console)
-        _write(self.out, rows, {"counter-example": figures.counter_example(rows)}, console)
+        _print_closest(rows, console)
+        _write(self.out, "counter-example", rows, console)
 
 
 @dataclass(frozen=True)
@@ -93,12 +100,11 @@ class Rates:
                 if own.height:
                     found, _ = fitted(own.with_columns(pl.col("workers") - 1), x)  # M - 1 is what the bounds have
                     verdict = "yes" if found.no_slower_than(declared) else "no"
-                    name = "data-dependent" if dependent else "independent"
+                    name = "data-dependent" if dependent else "data-independent"
                     table.add_row(study, name, str(found), f"{declared:g}", verdict)
         console.print(table)
-        _say_how_close(rows, console)
-        drawn = {"rates": figures.rates(rows), "learning-rates": figures.learning_rates(rows)}
-        _write(self.out, rows, drawn, console)
+        _print_closest(rows, console)
+        _write(self.out, "rates", rows, console)
 
 
 @dataclass(frozen=True)
@@ -123,9 +129,27 @@ class Parts:
         means = {name: float(rows[name].mean()) for name in rows.columns}  # type: ignore[arg-type]
         for name in ("gradient", "error", "virtual", "expected", "delay_bias", "delay_limit", "selection"):
             console.print(f"mean {name:<12} {means[name]:.5f}", highlight=False)
-        rows = rows.with_columns(pl.lit("diagnose").alias("study"))
-        drawn = {"error-parts": figures.error_parts(rows)}
-        _write(self.out, rows.gather_every(max(1, rows.height // 500)), drawn, console)
+        _write(self.out, "error-parts", figures.block_means(rows), console)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Draw all figures again from the rows in a folder, without running anything.
+
+    Example: python -m studies.theory draw --out docs/theory
+    """
+
+    out: Path = Path("theory")
+    """Folder with the rows, as the other commands wrote them; the figures are written beside them."""
+
+    def run(self, console: Console) -> None:
+        """Read and draw."""
+        found = [name for name in FIGURES if (self.out / f"{name}.csv").is_file()]
+        if not found:
+            names = ", ".join(f"{name}.csv" for name in FIGURES)
+            raise ValueError(f"There are no rows in {self.out} (expected {names}): run a study first")
+        for name in found:
+            _draw(self.out, name, console)
 
 
 @dataclass(frozen=True)
@@ -180,6 +204,7 @@ Command = (
     | Annotated[Parts, tyro.conf.subcommand("diagnose")]
     | Annotated[Time, tyro.conf.subcommand("time")]
     | Annotated[Search, tyro.conf.subcommand("adversary")]
+    | Annotated[Draw, tyro.conf.subcommand("draw")]
 )
 
 
@@ -191,7 +216,7 @@ def _run(todo: Sequence[Any], processes: int, console: Console) -> pl.DataFrame:
     return table.sort(keys)
 
 
-def _say_how_close(rows: pl.DataFrame, console: Console) -> None:
+def _print_closest(rows: pl.DataFrame, console: Console) -> None:
     """Compare all measurements with the proved bound."""
     ratios = (rows["measured"] / rows["repaired"]).to_list()
     over = sum(ratio > 1 for ratio in ratios)
@@ -199,17 +224,21 @@ def _say_how_close(rows: pl.DataFrame, console: Console) -> None:
     console.print(f"Proved bound: {word}, the largest measured value is {max(ratios):.3f} of it.")
 
 
-def _write(out: Path, rows: pl.DataFrame, drawn: dict[str, str], console: Console) -> None:
-    """Write figures, and the rows beside the first of them."""
-    for index, (name, text) in enumerate(drawn.items()):
-        with atomic(out / f"{name}.svg") as temporary:
-            temporary.write_text(text)
-        if index == 0:
-            with atomic(out / f"{name}.csv") as temporary:
-                rows.write_csv(temporary)
-    console.print(
-        f"Written to {out}: {', '.join(f'{name}.svg' for name in drawn)}, {next(iter(drawn))}.csv", soft_wrap=True
-    )
+def _write(out: Path, name: str, rows: pl.DataFrame, console: Console) -> None:
+    """Write the rows of a study, then draw its figures from the file."""
+    with atomic(out / f"{name}.csv") as temporary:
+        rows.write_csv(temporary)
+    console.print(f"Written to {out}: {name}.csv", soft_wrap=True)
+    _draw(out, name, console)
+
+
+def _draw(out: Path, name: str, console: Console) -> None:
+    """Draw the figures of a study from its rows."""
+    rows = pl.read_csv(out / f"{name}.csv", infer_schema_length=None)
+    for figure, draw in FIGURES[name].items():
+        with atomic(out / f"{figure}.svg") as temporary:
+            temporary.write_text(draw(rows), encoding="utf-8")
+    console.print(f"Drawn in {out}: {', '.join(f'{figure}.svg' for figure in FIGURES[name])}", soft_wrap=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

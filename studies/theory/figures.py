@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,7 +11,7 @@ from latecomer.theory.counter_example import METHODS
 
 from .rates import fitted
 
-__all__ = ["counter_example", "error_parts", "learning_rates", "rates"]
+__all__ = ["block_means", "counter_example", "error_parts", "learning_rates", "rates"]
 
 
 def counter_example(rows: pl.DataFrame) -> str:
@@ -21,7 +20,7 @@ def counter_example(rows: pl.DataFrame) -> str:
     ratio = rows.with_columns((pl.col("measured") / pl.col("bound")).alias("ratio"))
     for dependent, dash, label in (
         (True, "-", "data-dependent delays"),
-        (False, ":", "independent delays\n(dotted, also for the others)"),
+        (False, ":", "data-independent delays\n(dotted, also for the other methods)"),
     ):
         for method in METHODS:
             own = ratio.filter((pl.col("method") == method) & (pl.col("dependent") == dependent))
@@ -33,9 +32,7 @@ def counter_example(rows: pl.DataFrame) -> str:
             axes.plot(means["workers"], means["ratio"], color=colour, linestyle=dash, linewidth=2, label=name)
             axes.plot(own["workers"], own["ratio"], "o", color=colour, markersize=3.5)
     repaired = ratio.group_by("workers").agg((pl.col("repaired") / pl.col("bound")).mean()).sort("workers")
-    axes.plot(
-        repaired["workers"], repaired["repaired"], color=INK, linestyle="--", linewidth=1.2, label="repaired bound"
-    )
+    axes.plot(repaired["workers"], repaired["repaired"], color=INK, linestyle="--", linewidth=1.2, label="proved bound")
     axes.axhline(1.0, color=GREY, linewidth=1.2)
     axes.text(0.01, 1.06, "published bound", color=GREY, fontsize=9, transform=axes.get_yaxis_transform())
     axes.set_xscale("log")
@@ -65,7 +62,10 @@ def rates(rows: pl.DataFrame) -> str:
     """Draw what the theorems bound against T and M, with fitted and declared powers."""
     figure = Figure(figsize=(9, 6.4), layout="constrained")
     for axes, (study, x, label, title, quantity, declared) in zip(figure.subplots(2, 2).flatten(), PANELS, strict=True):
-        for dependent, colour, name in ((False, FAST, "independent delays"), (True, SLOW, "data-dependent")):
+        for dependent, colour, name in (
+            (False, FAST, "data-independent delays"),
+            (True, SLOW, "data-dependent delays"),
+        ):
             own = rows.filter((pl.col("study") == study) & (pl.col("dependent") == dependent))
             if own.is_empty():
                 continue
@@ -76,7 +76,7 @@ def rates(rows: pl.DataFrame) -> str:
             axes.plot(means[x], means["measured"], color=colour, linewidth=2, label=f"{name}: power {found}")
             if not dependent:
                 axes.plot(means[x], means["repaired"], color=INK, linestyle="--", linewidth=1, label="proved bound")
-        axes.set_title(f"{title} (declared: {declared:g})", fontsize=10, loc="left", color=INK)
+        axes.set_title(f"{title} (declared power: {declared:g})", fontsize=10, loc="left", color=INK)
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlabel(label)
@@ -110,24 +110,36 @@ def learning_rates(rows: pl.DataFrame) -> str:
     return svg(figure)
 
 
+def block_means(rows: pl.DataFrame, blocks: int = 150) -> pl.DataFrame:
+    """Average the rows of `latecomer.theory.diagnose` over blocks of arrivals; an incomplete last block is dropped.
+
+    Examples:
+        >>> rows = pl.DataFrame({"arrival": [1, 2, 3, 4, 5], "error": [1.0, 3.0, 5.0, 7.0, 100.0]})
+        >>> block_means(rows, blocks=2).rows()
+        [(1, 2, 2.0), (3, 2, 6.0)]
+    """
+    size = max(1, rows.height // blocks)
+    block = (pl.int_range(pl.len()) // size).alias("block")
+    means = pl.all().exclude("arrival").mean()
+    parts = rows.head(rows.height // size * size).group_by(block, maintain_order=True)
+    return parts.agg(pl.col("arrival").first(), pl.len().alias("arrivals"), means).drop("block")
+
+
 def error_parts(rows: pl.DataFrame) -> str:
-    """Draw the parts of the momentum's error along a run, as `latecomer.theory.diagnose` returns them."""
+    """Draw the parts of the momentum's error along a run, from `block_means`."""
     figure, axes = blank(9, 3.8, "Parts of the error of the ordered momentum")
     shown = (
         ("gradient", GREY, "-", "gradient at x_t"),
         ("error", INK, "-", "error of the momentum"),
         ("virtual", FAST, "-", "error with no gradient missing"),
         ("delay_bias", "#7b52ab", "--", "b: expected gradients in flight"),
-        ("delay_limit", "#7b52ab", ":", "bound on b in the proof"),
-        ("selection", SLOW, "-", "noise in flight: set to zero in the proof"),
+        ("delay_limit", "#7b52ab", ":", "bound on b in the paper's proof"),
+        ("selection", SLOW, "-", "noise in flight: zero in the paper's proof"),
     )
-    window = max(1, rows.height // 150)
     for name, colour, dash, label in shown:
-        values = rows[name].to_numpy()
-        smooth = np.convolve(values, np.ones(window) / window, mode="valid")
-        axes.plot(rows["arrival"][: len(smooth)], smooth, color=colour, linestyle=dash, linewidth=1.6, label=label)
+        axes.plot(rows["arrival"], rows[name], color=colour, linestyle=dash, linewidth=1.6, label=label)
     axes.set_yscale("log")
-    axes.set_xlabel(f"arrival (mean over {window})")
+    axes.set_xlabel(f"arrival (means over {rows['arrivals'][0]} arrivals)")
     axes.set_ylabel("norm")
     axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return svg(figure)

@@ -67,7 +67,7 @@ def rate_jobs(scale: float, seeds: int) -> list[StudyJob]:
         41
     """
     steps = [int(scale * t) for t in (1000, 2000, 4000, 8000, 16_000)]
-    crowd = (2, 3, 5, 9, 17, 33, 65)
+    worker_counts = (2, 3, 5, 9, 17, 33, 65)
     jobs: list[StudyJob] = []
     for seed in range(seeds):
         for dependent in (False, True):
@@ -75,8 +75,8 @@ def rate_jobs(scale: float, seeds: int) -> list[StudyJob]:
             jobs += [("nonconvex over T", {"steps": t, "workers": 4, **shared}) for t in steps]
             jobs += [("convex over T", {"steps": t // 2, "workers": 7, "position": 1.0, **shared}) for t in steps]
         shared = {"dependent": False, "seed": seed}
-        jobs += [("nonconvex over M", {"steps": steps[2], "workers": m, **shared}) for m in crowd]
-        jobs += [("convex over M", {"steps": steps[1], "workers": m, "position": 1.0, **shared}) for m in crowd]
+        jobs += [("nonconvex over M", {"steps": steps[2], "workers": m, **shared}) for m in worker_counts]
+        jobs += [("convex over M", {"steps": steps[1], "workers": m, "position": 1.0, **shared}) for m in worker_counts]
         shared = {"steps": steps[2], "workers": 7, "dependent": True, "seed": seed}
         jobs += [("convex over lr", {"position": p, **shared}) for p in (0.0, 0.125, 0.25, 0.5, 0.75, 0.875, 1.0)]
     return jobs

@@ -34,7 +34,7 @@ def test_capacity_checks_its_arguments(wrong: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"workers": 0}, {"arrivals": 0}, {"gradient": math.nan}, {"service": -1.0}, {"travel": math.nan}],
+    [{"workers": 0}, {"arrivals": 0}, {"gradient": math.nan}, {"service": -1.0}, {"transfer": math.nan}],
 )
 def test_the_queue_checks_its_arguments(wrong: dict[str, Any]) -> None:
     given: dict[str, Any] = {"workers": 2, "gradient": 0.1, "service": 0.01}

@@ -255,9 +255,9 @@ def test_completion_knows_commands_and_options(shell: str, tmp_path: Path, capfd
 def test_progress_is_counted_in_a_log(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     clock = iter(range(0, 1000, 1))
     monkeypatch.setattr(_progress.time, "monotonic", lambda: float(next(clock)))
-    with _progress.counting("passes", Console(width=200)) as told:
+    with _progress.counting("passes", Console(width=200)) as on_progress:
         for done in range(1, 101):
-            told(done, 100)
+            on_progress(done, 100)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "passes: 5 of 100 after 0:00:05"
     assert 10 <= len(lines) <= 20

@@ -63,11 +63,11 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 def test_the_web_source_takes_gzipped_files(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site.pages.update(ZIPPED)
     use(monkeypatch, Web(site.address, tuple(path[1:] for path in ZIPPED), arrays.mnist))
-    told: list[tuple[int, int | None]] = []
-    data.get("mnist", tmp_path, lambda done, total: told.append((done, total)))
+    calls: list[tuple[int, int | None]] = []
+    data.get("mnist", tmp_path, lambda done, total: calls.append((done, total)))
     assert same(data.load("mnist", tmp_path))
     sizes = [len(body) for body in ZIPPED.values()]
-    assert [done for done, total in told if done == total] == sizes
+    assert [done for done, total in calls if done == total] == sizes
 
 
 def test_what_one_source_cannot_give_the_next_one_gives(

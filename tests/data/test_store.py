@@ -34,10 +34,10 @@ def fails(words: str) -> Callable[[Path], dict[str, Any]]:
 def test_get_then_load_maps_the_arrays_and_asks_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Fake()
     use(monkeypatch, fake)
-    told: list[tuple[int, int | None]] = []
-    folder = data.get("mnist", progress=lambda done, total: told.append((done, total)))
+    calls: list[tuple[int, int | None]] = []
+    folder = data.get("mnist", progress=lambda done, total: calls.append((done, total)))
     assert folder == tmp_path / "cache" / "latecomer" / "mnist" == data.where("mnist") == data.get("mnist")
-    assert (fake.asked, told) == (1, [(1, 2)])
+    assert (fake.asked, calls) == (1, [(1, 2)])
     assert left(folder.parent) == ["mnist"]
     loaded = data.load("mnist")
     assert same(loaded)
@@ -160,7 +160,7 @@ def test_a_broken_folder_is_a_sentence_for_load_and_mended_by_get(
 def test_a_flipped_bit_is_found_by_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = got(tmp_path, monkeypatch)
     flip(folder / "train_images.npy")
-    assert data.listing(tmp_path)[0].state == "there"  # as far as sizes tell
+    assert data.listing(tmp_path)[0].state == "there"  # as far as sizes options
     fake = Fake()
     use(monkeypatch, fake)
     data.get("mnist", tmp_path)
@@ -243,14 +243,14 @@ import sys, time
 from pathlib import Path
 import numpy as np
 from latecomer import data
-root, patience = Path(sys.argv[1]), float(sys.argv[2])
+root, pause = Path(sys.argv[1]), float(sys.argv[2])
 made = {name: np.arange(3) for name in ("train_images", "train_labels", "test_images", "test_labels")}
 class Slow:
     def arrays(self, folder, progress):
         (folder / "half").write_text("...")
         with open(root / "asked", "a") as log:
             log.write("x")
-        time.sleep(patience)
+        time.sleep(pause)
         return made
 data.KNOWN["mnist"] = {k: data.Known(a.dtype.str, a.shape, data.sha256(a)) for k, a in made.items()}
 data.SOURCES["mnist"] = (Slow(),)
@@ -259,8 +259,8 @@ print(data.load("mnist", root / "own")["test_labels"].sum())
 """
 
 
-def child(root: Path, patience: float) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", CHILD, str(root), str(patience)], stdout=subprocess.PIPE, text=True)
+def child(root: Path, pause: float) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", CHILD, str(root), str(pause)], stdout=subprocess.PIPE, text=True)
 
 
 def test_of_several_processes_one_fetches_and_all_load(tmp_path: Path) -> None:

@@ -86,9 +86,9 @@ def test_bad_specs_get_a_sentence(text: str, message: str, tmp_path: Path, capsy
     path = tmp_path / "spec.toml"
     path.write_text(text)
     assert main(["sweep", str(path), "--store", str(tmp_path / "runs")]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("latecomer: ")
-    assert re.search(message, told), told
+    output = capsys.readouterr().err
+    assert output.startswith("latecomer: ")
+    assert re.search(message, output), output
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -238,16 +238,16 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     whole = broken.read_text()
     broken.write_text("{")
     assert main(["runs", "--store", store, "--sort", "loss"]) == 0
-    told = capsys.readouterr().out
-    assert "Left out: " in told
-    assert "9 runs" in told
+    output = capsys.readouterr().out
+    assert "Left out: " in output
+    assert "9 runs" in output
     broken.write_text(whole)
     assert main(["sweep", "mnist", "--size", "quick", "--show"]) == 0
     assert Sweep.from_toml(capsys.readouterr().out) == preset("mnist", "quick")
     one = ["run", "--problem", "quadratic", "--method", "catch-up", "--set", "lr=0.1", "--steps", "40"]
-    for told in ("Kept in", "in the store already"):
+    for output in ("Kept in", "in the store already"):
         assert main([*one, "--store", store]) == 0
-        assert told in capsys.readouterr().out
+        assert output in capsys.readouterr().out
     for wrong in (
         ["run", "--method", "adam"],
         ["run", "--set", "lr"],

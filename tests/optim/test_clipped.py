@@ -169,7 +169,7 @@ def shares(name: str, c: float, norms: np.ndarray, slow: np.ndarray, workers: np
 
 @pytest.mark.parametrize("c", [1.25, 1.5, 2.0])
 def test_late_gradients_that_are_always_larger_are_not_clipped_for_it(c: float) -> None:
-    """One scale cuts the tenth that is ten times as large; evenly, fast and slow keep the same share of theirs."""
+    """One scale clips the large tenth; with balanced clipping, fast and slow keep the same share."""
     rng = np.random.default_rng(0)
     slow, workers = rng.random(6000) < 0.1, rng.integers(0, 3, size=6000)
     norms = rng.lognormal(0.0, 0.5, size=6000) * np.where(slow, 10.0, 1.0)
@@ -197,19 +197,19 @@ def test_a_slow_worker_is_not_late() -> None:
 @pytest.mark.parametrize("name", ["balanced-catch-up", "balanced-momentum"])
 def test_before_anything_was_late_the_rule_is_momentum_to_the_bit(name: str) -> None:
     first, second = parameters(), parameters()
-    plain, even = make("momentum", first), make(name, second)
+    plain, balanced = make("momentum", first), make(name, second)
     for size in np.random.default_rng(1).lognormal(0.0, 2.0, size=50):
-        for params, opt in ((first, plain), (second, even)):
+        for params, opt in ((first, plain), (second, balanced)):
             for p in params:
                 p.grad = torch.full_like(p, float(size))
             opt.step()
-        assert even.last_scale == 1.0
+        assert balanced.last_scale == 1.0
     assert torch.equal(flat(first), flat(second))
     for delay in (1, 0):  # from the first late arrival on it clips, also what is in time
         for p in second:
             p.grad = torch.full_like(p, 1e6)
-        even.step(delay=delay)
-        assert even.last_scale < 0.1
+        balanced.step(delay=delay)
+        assert balanced.last_scale < 0.1
 
 
 @given(sizes=st.lists(st.floats(1e-3, 1e3), min_size=2, max_size=40), seed=st.integers(0, 100))

@@ -204,8 +204,8 @@ def test_imagenet_weights_are_looked_for_and_checked(hub: Path, monkeypatch: pyt
     digest = hashlib.sha256(saved(place).read_bytes()).hexdigest()
     monkeypatch.setattr(resnet, "_FILE", f"resnet18-{digest[:8]}.pth")
     place.rename(hub / resnet._FILE)
-    state, told = read_weights("imagenet")
-    assert told == digest
+    state, found = read_weights("imagenet")
+    assert found == digest
     assert same(state, fake())
 
 

@@ -24,8 +24,8 @@ from latecomer.problems.networks import cnn
     slow=st.sets(st.integers(0, 4), max_size=5),
 )
 def test_scores_are_those_of_the_textbook(pairs: list[tuple[int, int]], slow: set[int]) -> None:
-    labels, guesses = (np.array(column) for column in zip(*pairs, strict=True))
-    got = scores(labels, guesses, classes=5, slow=slow)
+    labels, predictions = (np.array(column) for column in zip(*pairs, strict=True))
+    got = scores(labels, predictions, classes=5, slow=slow)
     per_class = []
     for c in range(5):
         hits = pairs.count((c, c))
@@ -42,8 +42,8 @@ def test_scores_are_those_of_the_textbook(pairs: list[tuple[int, int]], slow: se
 
 def test_scores_are_those_of_scikit_learn() -> None:
     """What scikit-learn 1.9.1 gives with ``zero_division=0``; the last class neither occurs nor is guessed."""
-    labels, guesses = np.array([0, 0, 0, 1, 1, 2, 3, 3, 3, 3]), np.array([0, 1, 0, 1, 3, 3, 3, 3, 0, 2])
-    got = scores(labels, guesses, classes=5, slow={3})
+    labels, predictions = np.array([0, 0, 0, 1, 1, 2, 3, 3, 3, 3]), np.array([0, 1, 0, 1, 3, 3, 3, 3, 0, 2])
+    got = scores(labels, predictions, classes=5, slow={3})
     assert got["accuracy"] == pytest.approx(0.5)
     assert [got[f"f1_{c}"] for c in range(5)] == pytest.approx([0.666666666667, 0.5, 0.0, 0.5, 0.0])
 

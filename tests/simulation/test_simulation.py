@@ -110,11 +110,11 @@ SCRIPT = textwrap.dedent(
     import time
     import latecomer as lc
     trace = lc.delays.DataDependent(workers=4, slow_share=0.2).trace(steps=1500, seed=2)
-    told = []
+    calls = []
     def watch(server):
-        if server.arrivals >= 120 and not told:
-            told.append(print("going", flush=True))
-        time.sleep(0.01 * (bool(told) and len(sys.argv) > 2))  # the process waits to be killed
+        if server.arrivals >= 120 and not calls:
+            calls.append(print("going", flush=True))
+        time.sleep(0.01 * (bool(calls) and len(sys.argv) > 2))  # the process waits to be killed
     options = dict(lr=0.01, checkpoint=sys.argv[1], checkpoint_every=50, callbacks=[lc.training.OnArrival(watch)])
     run = lc.simulate(lc.problems.quadratic(), "catch-up", trace, **options)
     print(run.state["x"].tolist())
@@ -210,11 +210,11 @@ def test_uniform_output_is_one_of_the_iterates() -> None:
 
 def test_evaluation_schedule_and_progress() -> None:
     trace = lc.delays.Constant(workers=3).trace(steps=25, seed=0)
-    told: list[tuple[int, int]] = []
-    tell = {"progress": lambda done, total: told.append((done, total))}
-    run = lc.simulate(Quadratic(), "momentum", trace, lr=0.1, evaluate_every=10, **tell)
+    calls: list[tuple[int, int]] = []
+    options = {"progress": lambda done, total: calls.append((done, total))}
+    run = lc.simulate(Quadratic(), "momentum", trace, lr=0.1, evaluate_every=10, **options)
     assert run.history["update"].to_list() == [0, 10, 20, 25]
-    assert told == [(0, 25), (10, 25), (20, 25), (25, 25)]
+    assert calls == [(0, 25), (10, 25), (20, 25), (25, 25)]
 
 
 def test_what_is_no_problem_trace_policy_or_function_gets_a_sentence() -> None:

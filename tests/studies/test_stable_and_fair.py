@@ -35,7 +35,7 @@ from studies.stable_and_fair import (
 from studies.stable_and_fair.__main__ import main
 from studies.stable_and_fair.board import shares_of
 from studies.stable_and_fair.candidates import find
-from studies.stable_and_fair.figures import LOOKS
+from studies.stable_and_fair.figures import CANDIDATE_STYLES
 
 
 def row(method: str, lr: float, seed: int, f1: float | None, **more: Any) -> dict[str, Any]:
@@ -90,7 +90,9 @@ def test_a_kind_that_never_survives_has_no_best_of_its_own() -> None:
     rows = [{"candidate": "momentum", "lr": 0.1, "seed": seed, "f1": 0.9} for seed in range(2)]
     rows += [{"candidate": "balanced-catch-up", "lr": 0.1, "seed": seed, "f1": 0.5} for seed in range(2)]
     lost = [{"candidate": "catch-up-adamw", "lr": 0.1, "seed": seed, "f1": f1} for seed, f1 in enumerate((0.9, None))]
-    shares = {name: found.share for name, found in shares_of([*rows, *lost], METRICS["digits"], kin=True).items()}
+    shares = {
+        name: found.share for name, found in shares_of([*rows, *lost], METRICS["digits"], within_kind=True).items()
+    }
     assert shares == {"momentum": 1.0, "balanced-catch-up": 0.0, "catch-up-adamw": 0.5}
 
 
@@ -164,7 +166,7 @@ def test_every_size_has_runs_that_can_be_made() -> None:
 def test_every_candidate_is_found_again_by_its_options() -> None:
     for each in CANDIDATES.values():
         assert find(each.method, {"lr": 0.1, **each.options}) is each
-    assert CANDIDATES.keys() == LOOKS.keys()
+    assert CANDIDATES.keys() == CANDIDATE_STYLES.keys()
 
 
 def test_seeds_of_a_standard_size() -> None:
@@ -238,7 +240,7 @@ def test_a_kind_of_its_own_does_not_spoil_the_comparison_of_others(tmp_path: Pat
         put(store, run, f1=ends[run.method][run.options["lr"] == 0.2])
     rows = board(size, store, who).rows_by_key("candidate", named=True, unique=True)
     assert [rows[each.name]["stable_digits"] for each in who] == [0.0, 0.0, 0.5]
-    assert [rows[each.name]["stable_kin_digits"] for each in who] == [0.5, 1.0, 0.5]
+    assert [rows[each.name]["stable_kind_digits"] for each in who] == [0.5, 1.0, 0.5]
 
 
 def put(store: Store, run: RunSpec, **outcome: float | None) -> None:

@@ -114,7 +114,7 @@ def test_prior_rates_and_useful_workers() -> None:
     grown = {name: (useful[16 * 10**8][name] - 1) / (useful[10**8][name] - 1) for name in useful[10**8]}
     assert grown["Theorem 1"] == pytest.approx(4, rel=0.01)  # sqrt(T)
     assert grown["Theorem 1, repaired"] == pytest.approx(2, rel=0.01)  # T^(1/4)
-    assert grown["before (Eq. 1)"] == pytest.approx(2, rel=0.02)
+    assert grown["earlier rate (Eq. 1)"] == pytest.approx(2, rel=0.02)
     both = theory.largest_useful_workers(**k, steps=10**8, D=2.0, sup_noise=3.0)
     assert both["Theorem 2"] == pytest.approx(1 + 1e4 / 6)
     assert both["Theorem 2, repaired"] == pytest.approx(1 + 1e4 / 9)

@@ -133,7 +133,7 @@ NOISE: dict[str, tuple[Draw, float]] = {
 
 
 def ordered_runs(
-    draw: Draw, *, workers: int, steps: int, lr: float, beta: float, start: float, patience: float, seeds: int = 300
+    draw: Draw, *, workers: int, steps: int, lr: float, beta: float, start: float, age_weight: float, seeds: int = 300
 ) -> list[Array]:
     """Algorithm 1 on x²/2, where the job with the smallest noise arrives next unless another has waited for long.
 
@@ -147,7 +147,7 @@ def ordered_runs(
     error, before, fresh = -x.copy(), x.copy(), np.zeros(seeds)
     out: list[list[Array]] = [[], [], [], [], []]
     for t in range(1, steps + 1):
-        who = np.argmin(noise - patience * (t - version), axis=1)
+        who = np.argmin(noise - age_weight * (t - version), axis=1)
         fresh = noise[rows, who] if t == 1 else fresh
         counts = (version[rows, who] > 1) | (t == 1)
         weight = beta * (1 - beta) ** (t - version)
@@ -172,9 +172,9 @@ def test_virtual_error_and_noise_in_flight(kind: str, workers: int, steps: int) 
     beta, lr = 1 / (16 * m), 1 / (16 * m * math.sqrt(8))
     limit = min(m * beta * SIGMA**2, (m * beta * sup) ** 2)
     repaired = lc.theory.NonConvex(1.0, start**2 / 2, SIGMA, workers, steps, sup, beta, math.nan).repaired
-    for patience in (0.5 * beta, 2 * beta, 20 * beta):
+    for age_weight in (0.5 * beta, 2 * beta, 20 * beta):
         x, momentum, virtual, selection, squares = ordered_runs(
-            draw, workers=workers, steps=steps, lr=lr, beta=beta, start=start, patience=patience
+            draw, workers=workers, steps=steps, lr=lr, beta=beta, start=start, age_weight=age_weight
         )
         known = start**2 / (beta * steps) + beta * SIGMA**2  # 2 L Delta = start²
         assert (virtual**2).mean() <= known + (lr / beta) ** 2 * (momentum**2).mean()

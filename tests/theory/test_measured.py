@@ -180,8 +180,8 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     folder = str(tmp_path / "theory")
     run = ["--out", folder, "--processes", "1"]
     assert study(["counter-example", "--workers", "4", "6", "--seeds", "1", *run]) == 0
-    told = capsys.readouterr().out
-    assert "Proved bound: no row exceeds it" in told
+    output = capsys.readouterr().out
+    assert "Proved bound: no row exceeds it" in output
     assert study(["rates", "--scale", "0.05", "--seeds", "1", *run]) == 0
     assert study(["diagnose", "--workers", "5", "--out", folder]) == 0
     assert main(["theory", "advise", "--problem", "quadratic", "--steps", "500", "--beta", "0.1"]) == 0

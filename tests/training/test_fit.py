@@ -284,7 +284,7 @@ def test_the_example_of_an_own_model_runs(tmp_path: Path, capsys: pytest.Capture
     assert "training: 60 of 60" in printed  # a log gets lines, not a bar
     assert set(load_file(tmp_path / "m.safetensors")) == set(load_task(f"{example}:task").model(0).state_dict())
     assert main(train) == 0
-    assert "Gone on from arrival 60" in capsys.readouterr().out
+    assert "Resumed from arrival 60" in capsys.readouterr().out
     figure = tmp_path / "timeline.svg"
     assert main(["trace", "show", record, "--figure", str(figure)]) == 0
     assert "<svg" in figure.read_text()
@@ -314,7 +314,7 @@ def test_the_example_of_an_own_model_runs(tmp_path: Path, capsys: pytest.Capture
         ([*OWN, "--min-workers", "3"], "Invalid min_workers"),
         ([*OWN, "--max-workers", "1"], "Invalid max_workers"),
         (["replay", "nowhere.parquet", "--problem", "quadratic"], "nowhere.parquet"),
-        (["replay", "nowhere.parquet"], "say what was trained"),
+        (["replay", "nowhere.parquet"], "name what was trained"),
     ],
 )
 def test_bad_input_on_the_command_line_is_one_sentence(
@@ -329,11 +329,11 @@ def test_bad_input_on_the_command_line_is_one_sentence(
 def test_what_belongs_to_ray_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
 
-    def told(_: Any, **options: Any) -> None:
+    def check(_: Any, **options: Any) -> None:
         given.update(options)
         raise ValueError("this is enough")
 
-    monkeypatch.setattr(lc.training, "fit", told)
+    monkeypatch.setattr(lc.training, "fit", check)
     argv = ["--workers", "4", "--min-workers", "2", "--max-workers", "16", "--engine", "ray", "--address", "auto"]
     assert main([*OWN, *argv, "--cpus", "0.5", "--gpus", "1", "--bf16", "--data-plane", "object-store"]) == 2
     assert (given["workers"], given["min_workers"], given["max_workers"]) == (4, 2, 16)
@@ -348,11 +348,11 @@ def test_ray_brings_the_file_of_a_task_along(tmp_path: Path, monkeypatch: pytest
     """The workers of a standing cluster do not have its folder on their path."""
     script, sent = tmp_path / "brought_task.py", []
 
-    def told(task: Any, **_: Any) -> None:
+    def check(task: Any, **_: Any) -> None:
         sent.append(import_ray().cloudpickle.dumps(task))
         raise ValueError("this is enough")
 
-    monkeypatch.setattr(lc.training, "fit", told)
+    monkeypatch.setattr(lc.training, "fit", check)
     monkeypatch.setattr(sys, "path", list(sys.path))
     script.write_text(BROUGHT)
     assert main(["train", f"{script}:task", "--engine", "ray"]) == 2
@@ -393,7 +393,7 @@ def test_a_run_that_diverges_is_no_success(tmp_path: Path, capsys: pytest.Captur
     script = tmp_path / "careless_task.py"
     script.write_text(CARELESS)
     assert main(["train", f"{script}:nan", "--steps", "300", "--workers", "1"]) == 2
-    assert "100 contributions were not finite; look at the data" in capsys.readouterr().err
+    assert "100 contributions were not finite; check the data" in capsys.readouterr().err
     assert main(["train", f"{script}:raises"]) == 2
     assert "careless_task.py:raises raises RuntimeError: boom" in capsys.readouterr().err
     assert main(["train", f"{script}:needs"]) == 2

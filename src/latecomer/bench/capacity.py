@@ -118,7 +118,7 @@ def capacity(
 
 
 def simulated_rate(
-    workers: int, gradient: float, service: float, travel: float = 0.0, arrivals: int = 2000, seed: int = 0
+    workers: int, gradient: float, service: float, transfer: float = 0.0, arrivals: int = 2000, seed: int = 0
 ) -> tuple[float, float]:
     """Simulate workers that queue for one server; return updates per second and the mean delay.
 
@@ -128,7 +128,7 @@ def simulated_rate(
         workers: Number of workers.
         gradient: Mean seconds of a gradient.
         service: Seconds per update on the server.
-        travel: Seconds of both transfers.
+        transfer: Seconds of both transfers.
         arrivals: Number of updates.
         seed: Draws the durations.
 
@@ -143,16 +143,16 @@ def simulated_rate(
     whole_number("arrivals", arrivals, least=1)
     POSITIVE.check("gradient", gradient)
     AT_LEAST_ZERO.check("service", service)
-    AT_LEAST_ZERO.check("travel", travel)
+    AT_LEAST_ZERO.check("transfer", transfer)
     rng = np.random.default_rng(seed)
-    waiting = [(float(duration) + travel, 0) for duration in rng.exponential(gradient, workers)]
+    waiting = [(float(duration) + transfer, 0) for duration in rng.exponential(gradient, workers)]
     heapq.heapify(waiting)
     now, delays = 0.0, 0
     for update in range(arrivals):
         arrived, version = heapq.heappop(waiting)
         now = max(now, arrived) + service
         delays += update - version
-        heapq.heappush(waiting, (now + travel + float(rng.exponential(gradient)), update + 1))
+        heapq.heappush(waiting, (now + transfer + float(rng.exponential(gradient)), update + 1))
     return arrivals / now, delays / arrivals
 
 

@@ -92,7 +92,7 @@ def soak(
     problem: Problem | None = None,
     engine: str | Engine = "local",
     seed: int = 0,
-    told: Callable[[int], None] = lambda done: None,
+    on_kill: Callable[[int], None] = lambda done: None,
     **options: Any,
 ) -> Soak:
     """Train while workers are killed at random, and check the result.
@@ -105,7 +105,7 @@ def soak(
         problem: The problem; a quadratic by default.
         engine: The engine.
         seed: Draws the kills and the samples.
-        told: Called after every kill with the number of kills so far.
+        on_kill: Called after every kill with the number of kills so far.
         **options: Hyper-parameters of the method.
 
     Examples:
@@ -113,7 +113,7 @@ def soak(
         True
     """
     whole_number("kills", kills, least=1)
-    random_kills = _RandomKills(kills, whole_number("every", every, least=1), stream(seed, "kills"), told)
+    random_kills = _RandomKills(kills, whole_number("every", every, least=1), stream(seed, "kills"), on_kill)
     problem = problem or Quadratic()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.parquet"

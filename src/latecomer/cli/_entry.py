@@ -28,14 +28,14 @@ _WORDINGS = {
     rf"Error parsing (\S+): {_FLOAT}: (.*)": r"Invalid \1 value: \2 (expected a number)",
     rf"[Ii]nvalid choice {_CHOICE}": r"Invalid \2 value: \1 (expected one of \3)",
 }
-"""What tyro says, and how the rest of the library says it."""
+"""Error messages of tyro, and the wording of this library."""
 
 
 def _parse(command: Any, prog: str, description: str, argv: Sequence[str]) -> Any:
     """Return the command; what cannot be parsed is one sentence, as everything else that is wrong."""
-    complaint = io.StringIO()
+    stderr = io.StringIO()
     try:
-        with redirect_stderr(complaint):
+        with redirect_stderr(stderr):
             return tyro.cli(
                 command,
                 prog=prog,
@@ -52,14 +52,14 @@ def _parse(command: Any, prog: str, description: str, argv: Sequence[str]) -> An
     for word in (word.partition("=")[0].replace("_", "-") for word in argv if word.startswith("--") and word != "--"):
         if options and word not in options:
             raise ValueError(f"there is no option {word!r}: {did_you_mean(word, options)}".rstrip(": ") + f" {see}")
-    told = _first_section(complaint.getvalue())
-    for theirs, ours in _WORDINGS.items():
-        told = re.sub(theirs, ours, told)
-    raise ValueError(f"{told.rstrip('.')} {see}")
+    message = _first_section(stderr.getvalue())
+    for pattern, replacement in _WORDINGS.items():
+        message = re.sub(pattern, replacement, message)
+    raise ValueError(f"{message.rstrip('.')} {see}")
 
 
 def _first_section(box: str) -> str:
-    """Return what stands in a box of tyro's between its title and the first rule, drawn in Unicode or in ASCII."""
+    """Return the text of one of tyro's boxes between its title and the first rule, drawn in Unicode or in ASCII."""
     lines = [line.strip("│╭╮╰╯ ") for line in box.splitlines()[1:]]
     while lines and set(lines[0]) <= set("─-"):
         lines.pop(0)
@@ -79,7 +79,7 @@ def _options(command: Any) -> list[str]:
 
 
 def run(
-    command: Any, prog: str, description: str, argv: Sequence[str] | None = None, speaker: str | None = None
+    command: Any, prog: str, description: str, argv: Sequence[str] | None = None, error_prefix: str | None = None
 ) -> int:
     """Run a command and return its exit code: 0, 2 with one sentence on bad input, or 130 after Ctrl-C.
 
@@ -89,17 +89,17 @@ def run(
         prog: What the user typed.
         description: What ``--help`` begins with.
         argv: The arguments; those of the process by default.
-        speaker: What error messages begin with; ``prog`` by default.
+        error_prefix: What error messages begin with; ``prog`` by default.
     """
     from ._output import opened
 
     argv = sys.argv[1:] if argv is None else list(argv)
-    name = speaker or prog
+    name = error_prefix or prog
     try:
         parsed = _parse(command, prog, description, argv)
         with opened(getattr(parsed, "json", False)) as console:
             parsed.run(console)
-    except BrokenPipeError:  # who reads our output has enough, as `head` does
+    except BrokenPipeError:  # the reader closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
     except OSError as error:

@@ -15,7 +15,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["Json", "JsonConsole", "opened", "say", "show"]
+__all__ = ["Json", "JsonConsole", "opened", "print_text", "show"]
 
 Json = tyro.conf.FlagCreatePairsOff[bool]
 """The type of every command's ``--json``."""
@@ -62,9 +62,9 @@ def _stdout_set_aside() -> Iterator[TextIO]:
             os.close(kept)
 
 
-def say(console: Console, words: str) -> None:
-    """Print a remark as it is: not wrapped, not highlighted, brackets in paths are brackets."""
-    console.print(words, soft_wrap=True, highlight=False, markup=False)
+def print_text(console: Console, text: str) -> None:
+    """Print text unchanged: not wrapped, not highlighted, and brackets are not markup."""
+    console.print(text, soft_wrap=True, highlight=False, markup=False)
 
 
 def show(console: Console, table: Table | str, data: Mapping[str, Any]) -> None:
@@ -81,7 +81,7 @@ def show(console: Console, table: Table | str, data: Mapping[str, Any]) -> None:
         console.stdout.write("\n")
         console.stdout.flush()
     elif isinstance(table, str):
-        say(console, table)
+        print_text(console, table)
     else:
         console.print(table)
 

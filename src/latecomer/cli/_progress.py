@@ -1,4 +1,4 @@
-"""How commands show that they are at work: runs done, time gone, time left."""
+"""Progress of commands: runs done, time elapsed, time left."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from ._output import say
+from ._output import print_text
 
 __all__ = ["counting", "downloading", "watched", "working"]
 
 T = TypeVar("T")
 
 
-class _Told(Protocol):
+class _OnBytes(Protocol):
     def __call__(self, done: int, total: int | None) -> None: ...
 
 
 def watched(items: Iterable[tuple[str, T]], total: int, console: Console, title: str) -> Iterator[T]:
-    """Yield what comes, and show how much of it has come and how long the rest will take.
+    """Yield the items, and show how many are done and how long the rest will take.
 
     Args:
-        items: Each with a word on what it was.
-        total: How many there will be.
-        console: Where to show it.
-        title: What is going on.
+        items: Each with a short description.
+        total: Number of items.
+        console: Where to print.
+        title: Name of the task.
     """
     if not console.is_terminal:
         yield from _logged(items, total, console, title)
@@ -52,20 +52,20 @@ def watched(items: Iterable[tuple[str, T]], total: int, console: Console, title:
 
 
 def _logged(items: Iterable[tuple[str, T]], total: int, console: Console, title: str) -> Iterator[T]:
-    """Tell a log: at most twenty lines, each with the time gone and the time left."""
+    """Print at most twenty lines to a log, each with the time elapsed and the time left."""
     start, every = time.monotonic(), max(1, -(-total // 20))
     for count, (_, item) in enumerate(items, start=1):
         if count % every == 0 or count == total:
-            gone = time.monotonic() - start
-            left = timedelta(seconds=round(gone * (total - count) / count))
-            words = f"{title}: {count:,} of {total:,} runs after {timedelta(seconds=round(gone))}, about {left} left"
-            say(console, words)
+            elapsed = time.monotonic() - start
+            left = timedelta(seconds=round(elapsed * (total - count) / count))
+            words = f"{title}: {count:,} of {total:,} runs after {timedelta(seconds=round(elapsed))}, about {left} left"
+            print_text(console, words)
         yield item
 
 
 @contextmanager
 def counting(title: str, console: Console) -> Iterator[Callable[[int, int], None]]:
-    """Show how many there are of all there will be; yields what to tell both numbers to."""
+    """Show a count; yields the function to call with the count so far and the total."""
     if not console.is_terminal:
         yield _log_of_counts(title, console)
         return
@@ -76,34 +76,34 @@ def counting(title: str, console: Console) -> Iterator[Callable[[int, int], None
 
 
 def _log_of_counts(title: str, console: Console) -> Callable[[int, int], None]:
-    """Tell a log: a line when two seconds and a twentieth of the work have passed since the last one."""
+    """Print to a log: a line when two seconds and a twentieth of the work have passed since the last one."""
     start = shown = time.monotonic()
     counted = 0
 
-    def told(done: int, total: int) -> None:
+    def on_progress(done: int, total: int) -> None:
         nonlocal shown, counted
         now = time.monotonic()
         if now - shown >= 2.0 and 20 * (done - counted) >= total:
             shown, counted = now, done
-            say(console, f"{title}: {done:,} of {total:,} after {timedelta(seconds=round(now - start))}")
+            print_text(console, f"{title}: {done:,} of {total:,} after {timedelta(seconds=round(now - start))}")
 
-    return told
+    return on_progress
 
 
 @contextmanager
 def working(title: str, console: Console) -> Iterator[None]:
-    """Say what is going on where it cannot be counted: a spinner, or one line in a log."""
+    """Show that a task without a count is running: a spinner, or one line in a log."""
     if console.is_terminal:
         with console.status(f"{title} ..."):
             yield
     else:
-        say(console, f"{title} ...")
+        print_text(console, f"{title} ...")
         yield
 
 
 @contextmanager
-def downloading(name: str, console: Console) -> Iterator[_Told]:
-    """Show bytes and their speed; yields what to tell the numbers to."""
+def downloading(name: str, console: Console) -> Iterator[_OnBytes]:
+    """Show bytes and their speed; yields the function to call with the bytes so far and the total."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
         task = bar.add_task(name, total=None)

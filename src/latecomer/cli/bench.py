@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._util.checks import AT_LEAST_ZERO
 from .._util.files import writable
-from ._output import Json, say, show
+from ._output import Json, print_text, show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,13 +18,13 @@ __all__ = ["CapacityCommand", "SoakCommand"]
 
 @dataclass(frozen=True)
 class SoakCommand:
-    """Kill workers at random during training, then prove that nothing was lost and nothing counted twice.
+    """Kill workers at random during training, then check that nothing was lost and nothing counted twice.
 
     Example: latecomer bench soak --kills 1000 --out results
     """
 
     kills: int = 100
-    """How many; 1,000 is full size."""
+    """Number of workers to kill; the published table has 1,000."""
     every: int = 8
     """Contributions between kills, on average, counted while all workers are up."""
     workers: int = 3
@@ -32,7 +32,7 @@ class SoakCommand:
     method: str = "catch-up"
     """Name of the method."""
     seed: int = 0
-    """Draws who is killed when."""
+    """Draws which worker is killed when."""
     out: Path | None = None
     """Folder for the table."""
     json: Json = False
@@ -45,21 +45,21 @@ class SoakCommand:
         from ..bench import soak
         from ._progress import counting
 
-        with counting("kills", console) as told:
+        with counting("kills", console) as on_progress:
             found = soak(
                 self.kills,
                 every=self.every,
                 workers=self.workers,
                 method=self.method,
                 seed=self.seed,
-                told=lambda done: told(done, self.kills),
+                on_kill=lambda done: on_progress(done, self.kills),
             )
         shown = {
             "workers killed": f"{found.kills:,}",
             "contributions counted": f"{found.arrivals:,}",
             "of these late by an update or more": f"{found.late:,}",
             "tickets issued": f"{found.tickets:,}",
-            "tickets that a kill took along": f"{found.lost:,}",
+            "tickets lost by a kill and issued again": f"{found.lost:,}",
             "every ticket counted exactly once": "yes" if found.exactly_once else "NO",
             "difference of the replay": "none, the same bits" if found.difference == 0 else f"{found.difference:g}",
             "seconds": f"{found.seconds:.1f}",
@@ -75,27 +75,27 @@ class SoakCommand:
 
 @dataclass(frozen=True)
 class CapacityCommand:
-    """Say how many workers one server can keep busy, by the size of the model: where more of them bring nothing.
+    """Compute how many workers one server can keep busy, by the size of the model; more would only make delays longer.
 
     Example: latecomer bench capacity --gigabits 10 --gradient 0.1
     """
 
     gigabits: float = 10.0
-    """Bandwidth of the server's network, in gigabits a second each way."""
+    """Bandwidth of the server's network, in gigabits per second in each direction."""
     gradient: float = 0.1
-    """Seconds a worker takes for a gradient."""
+    """Seconds per gradient on a worker."""
     sizes: tuple[int, ...] = (100_000, 1_000_000, 10_000_000, 100_000_000)
     """Numbers of parameters."""
     points: int = 1
-    """Points a ticket has: 2 for methods such as mu2."""
+    """Points at which a ticket evaluates a gradient: 2 for methods such as mu2."""
     update_ns: float | None = None
-    """Nanoseconds the server takes for a parameter of an update; measured if left out."""
+    """Nanoseconds per parameter of an update on the server; measured if left out."""
     wire_ns: float | None = None
-    """Nanoseconds its encryption takes for a byte; measured if left out, 0 where memory is shared."""
+    """Nanoseconds per byte of the server's encryption; measured if left out, 0 where memory is shared."""
     fixed_us: float = 200.0
-    """Microseconds an update takes, whatever its size."""
+    """Microseconds per update, whatever its size."""
     seed: int = 0
-    """Draws how long gradients take where the queue of workers is simulated."""
+    """Draws the durations of gradients in the simulated queue."""
     out: Path | None = None
     """Folder for the table."""
     json: Json = False
@@ -125,18 +125,18 @@ class CapacityCommand:
         heads = [
             "parameters",
             "wire",
-            "updates a second",
+            "updates per second",
             "limited by",
             "workers",
-            "mean delay there",
+            "mean delay",
             "with twice as many",
         ]
         cells, rows = [], []
         for row in capacity(costs, self.sizes, self.gigabits, self.gradient, self.points):
             workers = max(1, round(row.workers))
-            travel = row.workers / row.rate - self.gradient - 1 / row.rate
+            transfer = row.workers / row.rate - self.gradient - 1 / row.rate
             ends = [
-                simulated_rate(many, self.gradient, 1 / row.rate, max(0.0, travel), seed=self.seed)
+                simulated_rate(many, self.gradient, 1 / row.rate, max(0.0, transfer), seed=self.seed)
                 for many in (workers, 2 * workers)
             ]
             queue = {"mean_delay": ends[0][1], "rate_of_twice": ends[1][0], "mean_delay_of_twice": ends[1][1]}
@@ -144,8 +144,8 @@ class CapacityCommand:
             numbers = [f"{row.size:,}", "bf16" if row.bf16 else "fp32", f"{row.rate:,.1f}", row.limit, f"{workers:,}"]
             cells.append([*numbers, f"{ends[0][1]:,.1f}", f"{ends[1][0]:,.1f}/s, delay {ends[1][1]:,.1f}"])
         title = (
-            f"one server: {self.gigabits:g} Gbit/s, {self.gradient:g} s a gradient, {1e9 * costs.update:.2f} ns a "
-            f"parameter, {1e9 * costs.wire:.2f} ns a byte, {1e6 * costs.fixed:.0f} us an update"
+            f"one server: {self.gigabits:g} Gbit/s, {self.gradient:g} s per gradient, {1e9 * costs.update:.2f} ns per "
+            f"parameter, {1e9 * costs.wire:.2f} ns per byte, {1e6 * costs.fixed:.0f} us per update"
         )
         _show(console, title, heads, cells, {"rows": rows, "costs": asdict(costs)})
         command = f"latecomer bench capacity --gigabits {self.gigabits:g} --gradient {self.gradient:g}"
@@ -187,4 +187,4 @@ def _write(
     from ..report.markdown import write_table
 
     write_table(out, name, title, heads, rows, command, data)
-    say(console, f"Table written to {out / name}.md, rows to {out / name}.json")
+    print_text(console, f"Table written to {out / name}.md, rows to {out / name}.json")

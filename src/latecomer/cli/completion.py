@@ -15,7 +15,7 @@ __all__ = ["Completion"]
 
 @dataclass(frozen=True)
 class Completion:
-    """Print the script with which a shell completes commands and options.
+    """Print a script that completes commands and options in a shell.
 
     Example: latecomer completion bash > ~/.local/share/bash-completion/completions/latecomer
     """

@@ -1,4 +1,4 @@
-"""The ``latecomer data`` commands: fetch datasets, and say which are there."""
+"""The ``latecomer data`` commands: download datasets, and list those that are there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
-from ._output import Json, say, show
+from ._output import Json, print_text, show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,7 +25,7 @@ def look_in(data_dir: Path | None) -> None:
 
 @dataclass(frozen=True)
 class Get:
-    """Fetch a dataset, or check the one that is there.
+    """Download a dataset, or check the one that is there.
 
     Example: latecomer data get mnist
     """
@@ -36,33 +36,33 @@ class Get:
     """Folder to keep it in; $LATECOMER_DATA or the user's cache if left out."""
 
     def run(self, console: Console) -> None:
-        """Fetch, check, say where it is."""
+        """Download, check, and print the folder."""
         from .. import data
         from ._progress import downloading
 
         before = data.where(self.name, self.data_dir)
         was_there = before.is_dir()
         fetched = False
-        with downloading(self.name, console) as tell:
+        with downloading(self.name, console) as on_progress:
 
-            def told(done: int, total: int | None) -> None:
+            def watch(done: int, total: int | None) -> None:
                 nonlocal fetched
                 fetched = True
-                tell(done, total)
+                on_progress(done, total)
 
-            folder = data.get(self.name, self.data_dir, told)
+            folder = data.get(self.name, self.data_dir, watch)
         if was_there and fetched and folder == before:
-            say(
+            print_text(
                 console,
-                f"What was in {folder} was broken and has been fetched again: runs made with it are not to be trusted",
+                f"The files in {folder} were damaged and have been downloaded again: do not trust runs made with them",
             )
         entry = next(entry for entry in data.listing(folder.parent) if entry.name == self.name)
-        say(console, f"{self.name} is in {folder}: {entry.size / 1e6:,.0f} MB, every byte checked")
+        print_text(console, f"{self.name} is in {folder}: {entry.size / 1e6:,.0f} MB, every byte checked")
 
 
 @dataclass(frozen=True)
 class List:
-    """Say which datasets are there, and where.
+    """List the datasets that are there, and where they are.
 
     Example: latecomer data list
     """
@@ -90,4 +90,4 @@ class List:
         show(console, table, {"rows": [asdict(entry) for entry in entries]})
         for entry in entries:
             if entry.fault:
-                say(console, f"{entry.folder}: {entry.fault}")
+                print_text(console, f"{entry.folder}: {entry.fault}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._util.files import writable
-from ._output import Json, say, show
+from ._output import Json, print_text, show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,7 +29,7 @@ class Demo:
     seeds: int = 3
     """How many seeds; all methods share the schedule of a seed."""
     steps: int = 800
-    """Updates a run."""
+    """Updates per run."""
     processes: int = 2
     """Runs at a time."""
     json: Json = False
@@ -63,4 +63,4 @@ class Demo:
         command = f"latecomer demo --seed {self.seed} --seeds {self.seeds} --steps {self.steps}"
         page = write_demo(results, trace, self.out, command)
         show(console, table, {"rows": [asdict(row) for row in found], "page": page})
-        say(console, f"Figures in {self.out}, page: {page}")
+        print_text(console, f"Figures in {self.out}, page: {page}")

@@ -39,7 +39,7 @@ class Evidence:
     every: float = 20.0
     """Minutes between pieces."""
     dry_run: bool = False
-    """Only say how many runs the sweep that is next has, and how many are missing."""
+    """Only print how many runs the next sweep has, and how many are missing."""
 
     def run(self, console: Console) -> None:
         """Import, run, export."""

@@ -1,6 +1,6 @@
 """The ``latecomer`` command: which commands there are, by use, and how one of them is found and run.
 
-Nothing here imports torch, and a command's module imports it only when the command runs: help is there at once.
+Nothing here imports torch, and a command's module imports it only when the command runs: help starts quickly.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .._util.suggest import did_you_mean
 
 __all__ = ["COMMANDS", "Group", "main", "whole_tree"]
 
-ABOUT = "Asynchronous training in which every late gradient gets the place it would have had in time."
+ABOUT = "Asynchronous training of neural networks in PyTorch, for delays that depend on the data."
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Group:
     Args:
         about: What they are for.
         commands: Where each of them is: a module of this package and a class in it.
-        default: The one that the group's name alone stands for.
+        default: The command that runs if only the group is named.
     """
 
     about: str
@@ -50,23 +50,23 @@ COMMANDS: Mapping[str, Mapping[str, str | Group]] = {
         "report": "reproduce.ReportCommand",
     },
     "Data and schedules": {
-        "data": Group("Fetch datasets, and say which are there.", {"get": "data.Get", "list": "data.List"}),
+        "data": Group("Download datasets, and list those that are there.", {"get": "data.Get", "list": "data.List"}),
         "trace": Group("Make and inspect traces.", {"make": "trace.Make", "show": "trace.Show"}),
     },
     "Look up and measure": {
         "methods": Group(
-            "List the methods, and show what one of them does.",
+            "List the methods, and show the rule of one of them.",
             {"list": "methods.List", "show": "methods.Show"},
             default="list",
         ),
-        "theory": Group("Say what the theorems promise for a problem.", {"advise": "theory.Advise"}),
+        "theory": Group("Compute the bounds of the theorems for a problem.", {"advise": "theory.Advise"}),
         "bench": Group(
-            "Measure what real workers do.", {"soak": "bench.SoakCommand", "capacity": "bench.CapacityCommand"}
+            "Test and measure real workers.", {"soak": "bench.SoakCommand", "capacity": "bench.CapacityCommand"}
         ),
         "completion": "completion.Completion",
     },
 }
-"""Every command by what it is for: where it is, or the group it stands for."""
+"""Every command by use: the place of its class, or its group of commands."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -136,7 +136,7 @@ def _run(where: str, prog: str, argv: Sequence[str]) -> int:
     from ._entry import run
 
     command = _class(where)
-    return run(command, prog, cleandoc(command.__doc__), argv, speaker="latecomer")
+    return run(command, prog, cleandoc(command.__doc__), argv, error_prefix="latecomer")
 
 
 def _refused(what: str, name: str, known: Any, see: str = "latecomer --help") -> int:

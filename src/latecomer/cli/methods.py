@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from ._output import Json, say, show
+from ._output import Json, print_text, show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,7 +46,7 @@ class List:
         for row in rows:
             table.add_row(row["name"], row["optimizer"], row["source"], row["influence"])
         show(console, table, {"rows": rows})
-        say(console, "latecomer methods show NAME prints the rule and the hyper-parameters of one of them")
+        print_text(console, "latecomer methods show NAME prints the rule and the hyper-parameters of one of them")
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ class Show:
             f"source      {method.source}",
             f"optimizer   latecomer.optim.{about['optimizer']}"
             + "".join(f", {name}={value!r}" for name, value in method.options.items()),
-            f"influence   {method.influence_formula}, of a late gradient",
-            f"points      {method.points} a sample",
+            f"influence   {method.influence_formula} (of a late gradient)",
+            f"points      {method.points} per sample",
             f"policy      {method.policy}",
             "",
             "hyper-parameters, for --set name=value:",
@@ -105,13 +105,13 @@ def _documented(method: Method) -> dict[str, Any]:
     before = text.split("\nArgs:\n")[0].rstrip()
     # The rule is the first paragraph that begins with code.
     rule = next((part for part in before.split("\n\n") if part.startswith("``")), "")
-    said = _arguments(text)
+    documented = _arguments(text)
     parameters = [
         {
             "name": name,
             "required": parameter.default is Parameter.empty,
             "default": None if parameter.default is Parameter.empty else parameter.default,
-            "about": said.get(name, ""),
+            "about": documented.get(name, ""),
         }
         for name, parameter in method.arguments.items()
     ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from .._util.files import writable
-from ._output import Json, say, show
+from ._output import Json, print_text, show
 from .data import look_in
 
 if TYPE_CHECKING:
@@ -30,10 +30,11 @@ ALL = ("delay-model", "mnist", "lr-sensitivity", "cifar10")
 
 @dataclass(frozen=True)
 class ReproduceCommand:
-    """Run the paper's experiments and write figures, tables and a verdict; kill it at any time and start it again.
+    """Run the paper's experiments and write figures, tables and a verdict; can be killed and started again.
 
     Every method's configuration is chosen on a validation split, then run on fresh seeds and judged on the test set.
-    Data that is missing is fetched. What is in the store already is not run again.
+    Missing data is downloaded. Runs that are in the store already are not repeated. There is no --seed: the size fixes
+    all seeds, so that everybody's verdicts come from the same runs.
 
     Example: latecomer reproduce mnist --size quick
     """
@@ -51,7 +52,7 @@ class ReproduceCommand:
     data_dir: Path | None = None
     """Where the data is; $LATECOMER_DATA or the user's cache if left out."""
     weights: str = ""
-    """Where the network of cifar10 starts: none, imagenet or a file; what the size says if left out."""
+    """Where the network of cifar10 starts: none, imagenet or a file; that of the size if left out."""
     json: Json = False
     """Print the verdicts as JSON on stdout, and everything else on stderr."""
 
@@ -63,6 +64,8 @@ class ReproduceCommand:
 @dataclass(frozen=True)
 class ReportCommand:
     """Draw an experiment again from the runs in the store, without running anything.
+
+    There is no --seed: the size fixes all seeds.
 
     Example: latecomer report mnist --size quick --out reproduction
     """
@@ -103,7 +106,7 @@ def _reproduce(
     from ..paper.page import write_reproduction
     from ._progress import downloading
 
-    with needs("report", "scipy", "A verdict on the paper's claims"):  # said before hours of runs, not after them
+    with needs("report", "scipy", "A verdict on the paper's claims"):  # raise before hours of runs, not after them
         import_module("scipy.stats")
 
     store = experiments.Store(folder)
@@ -112,11 +115,11 @@ def _reproduce(
     if processes is not None:
         writable(folder)
         for dataset in ("mnist", "cifar10") if name == "all" else ("cifar10",) if name == "cifar10" else ("mnist",):
-            with downloading(dataset, console) as tell:
-                data.get(dataset, progress=tell)
+            with downloading(dataset, console) as on_progress:
+                data.get(dataset, progress=on_progress)
     studies = [paper.make_study(each, size, weights) for each in (ALL if name == "all" else (name,))]
     if processes is not None:
-        for made in studies:  # what cannot be made is said before hours of the others
+        for made in studies:  # raise for one that cannot be made before hours of the others
             _images(made.grid)
     sections: list[Section] = []
     try:
@@ -127,7 +130,7 @@ def _reproduce(
             commands = {done.name: done.command for done in studies[: len(sections)]}
             page = write_reproduction(sections, out, size, commands)
     show(console, _verdicts(sections), {"rows": _rows(sections), "page": page})
-    say(console, f"Figures, tables and specs in {out}, page: {page}")
+    print_text(console, f"Figures, tables and specs in {out}, page: {page}")
 
 
 def _section(made: Study, store: Store, processes: int | None, console: Console) -> Section:
@@ -146,7 +149,7 @@ def _section(made: Study, store: Store, processes: int | None, console: Console)
 
 
 def _complete(sweep: Sweep, store: Store, processes: int | None, console: Console) -> None:
-    """Run what is missing, or say that something is."""
+    """Run the missing runs, or raise if some are missing."""
     from ..experiments import missing, run_sweep
     from ._progress import watched
 
@@ -158,7 +161,7 @@ def _complete(sweep: Sweep, store: Store, processes: int | None, console: Consol
                 "makes them"
             )
         return
-    say(console, f"{sweep.name}: {total:,} runs, {total - len(todo):,} are in {store.folder}")
+    print_text(console, f"{sweep.name}: {total:,} runs, {total - len(todo):,} are in {store.folder}")
     done = ((run.method, run) for run in run_sweep(sweep, store, processes))
     for _ in watched(done, len(todo), console, sweep.name):
         pass

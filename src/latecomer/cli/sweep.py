@@ -10,7 +10,7 @@ import tyro
 
 from .._util.files import atomic, writable
 from ._options import Pairs, hyper_parameters, pairs
-from ._output import Json, say, show
+from ._output import Json, print_text, show
 from .data import look_in
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ __all__ = ["ListRuns", "One", "SweepCommand"]
 
 @dataclass(frozen=True)
 class One:
-    """Simulate one run and keep it; a run that is in the store already is shown, not made again.
+    """Simulate one run and keep it in a store; a run that is in the store already is shown, not repeated.
 
     Example: latecomer run --problem mnist --method ordered-momentum --set lr=0.02 beta=0.05 --steps 500
     """
@@ -45,7 +45,7 @@ class One:
     slow_share: float = 0.1
     """Share of slow samples in the paper's delay model."""
     steps: int = 1000
-    """Arrivals."""
+    """Number of arrivals."""
     seed: int = 0
     """Initialises the model and draws the schedule."""
     evaluate_every: int = 100
@@ -80,9 +80,9 @@ class One:
         store = Store(self.store)
         writable(self.store)
         if spec.key in store:
-            say(console, "This run is in the store already.")
+            print_text(console, "This run is in the store already.")
         else:
-            say(console, f"{self.method} on {self.problem}, {self.steps:,} arrivals")
+            print_text(console, f"{self.method} on {self.problem}, {self.steps:,} arrivals")
             run_one(spec.as_dict(), str(self.store), progress=console)
         history = store.history(spec.key)
         shown = [
@@ -95,13 +95,13 @@ class One:
         found = {"spec": spec.as_dict(), "diverged_at": diverged, "store": self.store, "key": spec.key}
         show(console, table, {"rows": history.to_dicts(), **found})
         if diverged is not None:
-            say(console, f"It diverged at arrival {diverged:,}.")
-        say(console, f"Kept in {self.store} as {spec.key[:12]}")
+            print_text(console, f"It diverged at arrival {diverged:,}.")
+        print_text(console, f"Kept in {self.store} as {spec.key[:12]}")
 
 
 @dataclass(frozen=True)
 class SweepCommand:
-    """Run what is missing of a sweep, side by side; kill it at any time and start it again.
+    """Run the missing runs of a sweep, several at a time; can be killed and started again.
 
     Example: latecomer sweep mnist --size quick --store runs
     """
@@ -115,13 +115,13 @@ class SweepCommand:
     processes: int = 2
     """Runs at a time, one thread each."""
     engine: Literal["local", "ray"] = "local"
-    """Processes of this machine, or tasks on a Ray cluster; the store is then a folder that all its nodes see."""
+    """Processes of this machine, or tasks on a Ray cluster; then all nodes must have access to the store."""
     address: str | None = None
     """Address of the cluster, or auto; Ray on this machine if left out."""
     data_dir: Path | None = None
     """Where the data is; $LATECOMER_DATA or the user's cache if left out."""
     dry_run: bool = False
-    """Only say how many runs there are and how long they take."""
+    """Only print how many runs there are and how long they take."""
     show: bool = False
     """Only print the spec as TOML, to be changed and run from a file."""
     seed: int = 0
@@ -145,7 +145,7 @@ class SweepCommand:
         store = Store(self.store)
         runs = sweep.runs()
         todo, total = missing(sweep, store), len(runs)
-        say(console, f"{sweep.name}: {total:,} runs, {total - len(todo):,} are in {self.store}")
+        print_text(console, f"{sweep.name}: {total:,} runs, {total - len(todo):,} are in {self.store}")
         if self.dry_run:
             with working("measuring", console):
                 seconds = estimate_seconds(todo)
@@ -158,10 +158,10 @@ class SweepCommand:
         done = ((_what(run), run) for run in run_sweep(sweep, store, self.processes, self.engine, self.address))
         diverged = sum(run.diverged_at is not None for run in watched(done, len(todo), console, sweep.name))
         if diverged:
-            say(console, f"{diverged:,} runs diverged, ended early and are recorded as such")
+            print_text(console, f"{diverged:,} runs diverged, ended early and are recorded as such")
         best = _best(store.table([run.key for run in runs]))
         show(console, _best_table(best), {"rows": best.to_dicts(), "store": self.store})
-        say(console, f"{total:,} runs in {self.store}; `latecomer runs --store {self.store}` lists them")
+        print_text(console, f"{total:,} runs in {self.store}; `latecomer runs --store {self.store}` lists them")
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class ListRuns:
         if self.csv is not None:
             with atomic(self.csv) as temporary:
                 table.write_csv(temporary)
-            say(console, f"Written to {self.csv}")
+            print_text(console, f"Written to {self.csv}")
 
     def _sorted(self, table: pl.DataFrame) -> pl.DataFrame:
         if self.sort not in table.columns:
@@ -231,7 +231,7 @@ class ListRuns:
         same = [f"{c} {_cell(table[c][0])}" for c in present if c not in shown and table[c][0] is not None]
         shown += [c for c in ("loss", "f1", "f1_slow", "f1_fast") if c in table.columns]
         if same:
-            say(console, "all: " + ", ".join(same))
+            print_text(console, "all: " + ", ".join(same))
         top = table.head(self.top)
         room = console.width if console.is_terminal else 240
         dropped = []
@@ -248,8 +248,8 @@ class ListRuns:
             console.width = room
         show(console, out, {"rows": top.to_dicts(), "runs": table.height})
         if dropped:
-            say(console, f"No room for {', '.join(dropped)}: --csv writes all columns")
-        say(console, f"{table.height:,} runs" + (f", {self.top} shown" if table.height > self.top else ""))
+            print_text(console, f"No room for {', '.join(dropped)}: --csv writes all columns")
+        print_text(console, f"{table.height:,} runs" + (f", {self.top} shown" if table.height > self.top else ""))
 
 
 def _width(table: pl.DataFrame, columns: list[str]) -> int:
@@ -266,7 +266,7 @@ def _readable(store: Store, console: Console) -> pl.DataFrame:
         try:
             rows += list(store.rows([key]))
         except ValueError as error:
-            say(console, f"Left out: {error}")
+            print_text(console, f"Left out: {error}")
     return pl.DataFrame(rows, infer_schema_length=None)
 
 

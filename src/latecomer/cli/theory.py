@@ -15,7 +15,7 @@ __all__ = ["Advise"]
 
 @dataclass(frozen=True)
 class Advise:
-    """Estimate a problem's constants and say what the theorems promise for it, and what to do.
+    """Estimate a problem's constants, compute the bounds of the theorems for it, and give advice.
 
     Example: latecomer theory advise --problem digits --workers 7 --steps 3750 --beta 0.1
     """
@@ -42,6 +42,6 @@ class Advise:
 
         model = delays.DataDependent(self.workers, self.slow_share)
         problem = problems.PROBLEMS[self.problem]()
-        with counting("estimating constants", console) as told:
-            found = theory.advise(problem, model, self.steps, beta=self.beta, seed=self.seed, progress=told)
+        with counting("estimating constants", console) as on_progress:
+            found = theory.advise(problem, model, self.steps, beta=self.beta, seed=self.seed, progress=on_progress)
         show(console, found, found.numbers)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from .._util.files import atomic, writable_file
-from ._output import Json, say, show
+from ._output import Json, print_text, show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,13 +29,13 @@ class Make:
     out: Path
     """File to write (Parquet)."""
     model: Literal["data-dependent", "uniform", "constant", "worker-speeds", "sample-cost"] = "data-dependent"
-    """Who finishes when."""
+    """The delay model: which worker finishes when."""
     workers: int = 7
     """Number of workers; as many as durations are given (worker-speeds)."""
     steps: int = 3750
     """Number of arrivals."""
     seed: int = 0
-    """Fixes everything that is drawn."""
+    """Seed of all random draws."""
     slow_share: float = 0.1
     """Share of slow samples."""
     exact: bool = True
@@ -52,7 +52,7 @@ class Make:
     """Print the summary as JSON on stdout, and everything else on stderr."""
 
     def run(self, console: Console) -> None:
-        """Make, check, save, say so."""
+        """Make, check and save the trace."""
         from .. import delays
         from ..trace.summary import summary
 
@@ -82,12 +82,12 @@ class Make:
         trace = model.trace(self.steps, self.seed)
         trace.save(self.out)
         show(console, trace.describe(), {**summary(trace), "trace": self.out})
-        say(console, f"\nTrace written to {self.out}")
+        print_text(console, f"\nTrace written to {self.out}")
 
 
 @dataclass(frozen=True)
 class Show:
-    """Check a trace and say what is in it.
+    """Check a trace and summarise it.
 
     Example: latecomer trace show run.parquet
     """
@@ -95,9 +95,9 @@ class Show:
     file: tyro.conf.Positional[Path]
     """The trace."""
     figure: Path | None = None
-    """Also draw who worked when, as SVG, if the trace has a clock."""
+    """Also draw a timeline of the workers, as SVG, if the trace has a clock."""
     share: float = 1.0
-    """Which part of the run to draw, from its start."""
+    """Share of the run to draw, from its start."""
     json: Json = False
     """Print the summary as JSON on stdout, and everything else on stderr."""
 
@@ -116,4 +116,4 @@ class Show:
             writable_file(self.figure)
             with atomic(self.figure) as temporary:
                 temporary.write_text(workers(trace, self.share))
-            say(console, f"Figure written to {self.figure}")
+            print_text(console, f"Figure written to {self.figure}")

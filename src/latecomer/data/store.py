@@ -115,7 +115,7 @@ def get(name: str, data_dir: Path | str | None = None, progress: Progress | None
     Args:
         name: Which dataset.
         data_dir: The folder around the dataset's own; ``LATECOMER_DATA`` or the user's cache if left out.
-        progress: Is told bytes done and bytes in all, if known, of the file under way.
+        progress: Called with the bytes so far and the total, if known, of the file being downloaded.
         offline: Never touch the network.
 
     Examples:
@@ -129,10 +129,10 @@ def get(name: str, data_dir: Path | str | None = None, progress: Progress | None
     if target.parent.exists() and not target.parent.is_dir():
         raise DataError(f"{target.parent} is a file, not a folder to keep data in: pass another data_dir")
     _refuse_foreign(name, target)
-    healthy = next((folder for folder in folders if _arrays(name, folder) is not None), None)
-    if healthy is not None and (healthy == target or (data_dir is None and not os.path.lexists(target))):
-        return healthy
-    if healthy is None and offline:
+    usable = next((folder for folder in folders if _arrays(name, folder) is not None), None)
+    if usable is not None and (usable == target or (data_dir is None and not os.path.lexists(target))):
+        return usable
+    if usable is None and offline:
         raise DataError(
             f"{name} is not whole in {target} and may not be fetched offline: leave offline out, or copy the folder "
             f"from a machine that has it"
@@ -148,7 +148,7 @@ def get(name: str, data_dir: Path | str | None = None, progress: Progress | None
                 shutil.rmtree(leftover, ignore_errors=True)
             temporary = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=".part", dir=target.parent))
             try:
-                arrays = None if healthy is None else _arrays(name, healthy)
+                arrays = None if usable is None else _arrays(name, usable)
                 _write(name, fetch(name, temporary, progress) if arrays is None else arrays, temporary / "new")
                 if os.path.lexists(target):
                     target.replace(temporary / "old")
@@ -181,15 +181,15 @@ def _look(name: str, folder: Path) -> DatasetStatus:
         if not folder.is_dir():
             return DatasetStatus(name, folder, "foreign", 0, "it is a file, not a folder")
         sizes = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
-        strangers = sorted({path.name for path in folder.iterdir()} - {f"{key}.npy" for key in arrays} - {_STAMP})
+        unexpected = sorted({path.name for path in folder.iterdir()} - {f"{key}.npy" for key in arrays} - {_STAMP})
     except OSError as error:
         return DatasetStatus(name, folder, "broken", 0, f"it cannot be read ({error.strerror})")
     size = sum(sizes.values())
     fault = _fault(name, folder, sizes)
     if not fault:
         return DatasetStatus(name, folder, "there", size)
-    if strangers:
-        return DatasetStatus(name, folder, "foreign", size, f"{fault}, and it holds {strangers[0]!r}")
+    if unexpected:
+        return DatasetStatus(name, folder, "foreign", size, f"{fault}, and it holds {unexpected[0]!r}")
     return DatasetStatus(name, folder, "broken", size, fault)
 
 
@@ -278,5 +278,5 @@ def _sentence(folder: Path, need: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        told = f"{error.strerror or error} (about {need / 1e6:,.0f} MB are needed; pass another data_dir?)"
-        raise OSError(error.errno or 0, told, str(folder)) from error
+        message = f"{error.strerror or error} (about {need / 1e6:,.0f} MB are needed; pass another data_dir?)"
+        raise OSError(error.errno or 0, message, str(folder)) from error

@@ -22,8 +22,8 @@ LOOSE = 4.0
 """Clip factor while ratios are estimated."""
 RATE = 0.01
 """Rate of the running means of ratios, their reference and waiting times."""
-CLASSES = 6
-"""Number of classes of lateness, besides those that are not late; the last begins at 5.7 times the mean wait."""
+LAST_BIN = 6
+"""Index of the last lateness bin, which begins at 5.7 times the mean wait; bin 0 holds what is not late."""
 
 
 def is_informative(length: float) -> bool:
@@ -127,9 +127,9 @@ class Clipped(AsyncOptimizer):
 class LatenessClipped(Clipped):
     """Mixin that clips contributions before a rule with one point, by what is usual for gradients of their lateness.
 
-    ``clip(g) = g·min(1, c·s·r/‖g‖)``, ``s = (1-rate)·s + rate·min(‖g‖/r, c·s)``, with one ratio r per class of
-    lateness. Lateness is the wait of the gradient over the mean wait of its worker; its classes grow by factors of √2.
-    r is the mean of ``‖g‖/z`` over the class, and z a running scale of all norms. Both are estimated with a looser clip
+    ``clip(g) = g·min(1, c·s·r/‖g‖)``, ``s = (1-rate)·s + rate·min(‖g‖/r, c·s)``, with one ratio r per lateness
+    bin. Lateness is the wait of the gradient over the mean wait of its worker; its bins grow by factors of √2.
+    r is the mean of ``‖g‖/z`` over the bin, and z a running scale of all norms. Both are estimated with a looser clip
     (four times the usual), so that one gradient changes them only slightly.
 
     Until a gradient is late, lateness carries no information, and a rare group of large gradients would look like
@@ -170,27 +170,27 @@ class LatenessClipped(Clipped):
 
     def _threshold(self, group: Group, length: float, arrival: Arrival) -> float:
         clip, s, z = float(group["clip"]), group["clip_scale"], group["clip_usual"]
-        lateness = self._lateness(group, arrival)
+        k = self._lateness_bin(group, arrival)
         # New lists, so that an earlier state_dict keeps its own.
-        ratios = [*group["clip_ratios"], *[1.0] * (lateness + 1 - len(group["clip_ratios"]))]
-        visits = [*group["clip_visits"], *[0] * (lateness + 1 - len(group["clip_visits"]))]
-        r = ratios[lateness]
+        ratios = [*group["clip_ratios"], *[1.0] * (k + 1 - len(group["clip_ratios"]))]
+        visits = [*group["clip_visits"], *[0] * (k + 1 - len(group["clip_visits"]))]
+        r = ratios[k]
         if is_informative(length):
             if z:
-                visits[lateness] += 1
+                visits[k] += 1
                 # At first the mean of all visits, counting the initial 1 as one of them; later a running mean.
-                ratios[lateness] += max(RATE, 1.0 / (visits[lateness] + 1)) * (min(length / z, LOOSE * r) - r)
+                ratios[k] += max(RATE, 1.0 / (visits[k] + 1)) * (min(length / z, LOOSE * r) - r)
             group["clip_scale"] = next_scale(s, length / r, clip=clip, rate=float(group["clip_rate"]))
             group["clip_usual"] = next_scale(z, length, clip=LOOSE * r, rate=RATE)
             group["clip_ratios"], group["clip_visits"] = ratios, visits
         any_late = any(mean != 1.0 for mean, _ in group["clip_waits"].values())
         return clip * s * r if s and any_late else math.inf
 
-    def _lateness(self, group: Group, arrival: Arrival) -> int:
-        """Return the class of an arrival: 0 below its worker's mean wait, then one class per factor of √2."""
+    def _lateness_bin(self, group: Group, arrival: Arrival) -> int:
+        """Return the lateness bin of an arrival: 0 below its worker's mean wait, then one bin per factor of √2."""
         worker, wait = int(arrival.worker or 0), arrival.delay + 1
         mean, visits = group["clip_waits"].get(worker, (0.0, 0))
         late = wait / mean if visits else 1.0
         mean += max(RATE, 1.0 / (visits + 1)) * (wait - mean)
         group["clip_waits"] = {**group["clip_waits"], worker: (mean, visits + 1)}
-        return 0 if late < 1.0 else min(CLASSES, 1 + math.floor(2.0 * math.log2(late)))
+        return 0 if late < 1.0 else min(LAST_BIN, 1 + math.floor(2.0 * math.log2(late)))

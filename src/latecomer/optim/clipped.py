@@ -71,7 +71,7 @@ class BalancedCatchUp(LatenessClipped, OrderedMomentum):
     ``m = beta(1-beta)^d·clip(g) + (1-beta)·m; x -= lr·m + lr·(1-(1-beta)^d)·clip(g)``
     ``clip(g) = g·min(1, c·s·r/‖g‖)``, ``s = (1-rate)·s + rate·min(‖g‖/r, c·s)``
 
-    r is the usual size of gradients of the same lateness; `latecomer.optim._clipping` explains how it is estimated.
+    r is the usual size of gradients of the same lateness; docs/balanced.md has the whole rule.
     With the clip, the method is stable at learning rates at which catch-up alone collapses. A gradient is compared with
     others of its lateness, so slow samples are not clipped merely because their gradients are larger. Until a gradient
     is late, nothing is clipped.

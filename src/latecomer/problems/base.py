@@ -109,12 +109,12 @@ class Problem(ABC):
         return False
 
 
-def scores(labels: NDArray[np.int64], guesses: NDArray[np.int64], classes: int, slow: set[int]) -> dict[str, float]:
+def scores(labels: NDArray[np.int64], predictions: NDArray[np.int64], classes: int, slow: set[int]) -> dict[str, float]:
     """Return accuracy, mean F1 and the F1 of slow classes, of fast classes and of every class.
 
     A class that neither occurs nor is guessed has F1 0, as in scikit-learn with ``zero_division=0``.
     """
-    confusion = np.bincount(labels * classes + guesses, minlength=classes * classes).reshape(classes, classes)
+    confusion = np.bincount(labels * classes + predictions, minlength=classes * classes).reshape(classes, classes)
     right = np.diag(confusion).astype(np.float64)
     total = confusion.sum(0) + confusion.sum(1)
     f1 = np.divide(2 * right, total, out=np.zeros(classes), where=total > 0)

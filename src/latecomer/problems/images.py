@@ -98,9 +98,9 @@ class Images(Problem):
         loss = nn.functional.cross_entropy(logits, torch.from_numpy(self._test_labels))
         return {"loss": float(loss), **self.test_scores(logits.argmax(1).numpy())}
 
-    def test_scores(self, guesses: NDArray[np.int64]) -> dict[str, float]:
-        """Return accuracy and F1 of guesses for the evaluation images."""
-        return scores(self._test_labels, guesses, self.classes, set(self.slow_classes))
+    def test_scores(self, predictions: NDArray[np.int64]) -> dict[str, float]:
+        """Return accuracy and F1 of predictions for the evaluation images."""
+        return scores(self._test_labels, predictions, self.classes, set(self.slow_classes))
 
 
 def held_out(arrays: dict[str, NDArray[Any]], split: str, validation: int) -> tuple[Labelled, Labelled]:

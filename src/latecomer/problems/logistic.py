@@ -159,8 +159,8 @@ class Logistic(Images):
         """Return the objective, its excess over the minimum in the ball, and test scores."""
         weight: Tensor = model.weight  # type: ignore[assignment]
         value = self.objective(weight.flatten())
-        guesses = (self._test_features @ weight.T).argmax(1).numpy()
-        return {"loss": value, "excess": value - self.minimum, **self.test_scores(guesses)}
+        predictions = (self._test_features @ weight.T).argmax(1).numpy()
+        return {"loss": value, "excess": value - self.minimum, **self.test_scores(predictions)}
 
 
 class _Linear(nn.Module):

@@ -23,7 +23,7 @@ __all__ = ["Advice", "advise"]
 
 
 class Advice(str):
-    """What `advise` says: a text, with the numbers in it as data.
+    """The result of `advise`: a text, with the numbers in it as data.
 
     Attributes:
         numbers: Constants with their intervals, parameters and bounds by rule, largest useful numbers of workers, the
@@ -101,9 +101,9 @@ def advise(
         f"{published.bound:.4g} as published, {published.repaired:.4g} as proved",
         f"  {'Theorem 1, repaired':<22}{tuned.beta:>10.4g}{tuned.lr:>11.4g}   {tuned.repaired:.4g} as proved",
         f"  {'catch-up':<22}{ours.beta:>10.4g}{ours.lr:>11.4g}   {ours.bound:.4g} as proved",
-        f"  {'known before (Eq. 1)':<43}   {before:.4g} with constants 1",
-        f"  {'the start itself':<43}   {start:.4g} at most",
-        "largest useful M: " + ", ".join(f"{name} {m:,.0f}" for name, m in useful.items()),
+        f"  {'earlier rate (Eq. 1)':<43}   {before:.4g} with constants 1",
+        f"  {'at the start':<43}   {start:.4g} at most",
+        "largest useful number of workers, by bound: " + ", ".join(f"{name} {m:,.0f}" for name, m in useful.items()),
         "",
         *_influence(trace, beta),
         "",
@@ -166,7 +166,7 @@ def _influence_by_group(trace: Trace, beta: float) -> dict[str, float]:
 def _advice(trace: Trace, beta: float, bound: float, start: float, proved: float) -> list[str]:
     sentences = []
     if bound >= start:
-        sentences.append("The published bound is above the value at the start: for so few updates it says nothing.")
+        sentences.append("The published bound is above the value at the start: for so few updates it has no content.")
     slow, fast = trace.delay[trace.group > 0], trace.delay[trace.group == 0]
     if len(slow) and len(fast) and slow.mean() > 1.5 * max(fast.mean(), 0.1):
         sentences.append(
@@ -182,7 +182,7 @@ def _advice(trace: Trace, beta: float, bound: float, start: float, proved: float
         sentences.append(f"beta = {beta:.3g} is {beta / proved:.0f} times the best beta of the proved bound.")
     return [
         *sentences,
-        "The constants are local estimates, and the bounds are as good as they are: tune the learning rate.",
+        "The constants are local estimates, and so are the bounds: tune the learning rate.",
     ]
 
 

@@ -93,13 +93,13 @@ def _estimate(
     floor: float,
     shares: Sequence[float] | None,
     seed: int,
-    told: Callable[[int, int], None],
+    on_progress: Callable[[int, int], None],
 ) -> Constants:
     """Do it. A point takes a pass over the samples for its noise, two for how it changes, and one an iteration."""
     each = 3 + iterations
 
     def done(passes: int) -> None:
-        told(passes, points * each)
+        on_progress(passes, points * each)
 
     gradients = Gradients(problem, samples=2, shares=shares, seed=seed)
     rng = stream(seed, "estimate")

@@ -36,7 +36,7 @@ def largest_useful_workers(
     Examples:
         >>> {name: round(m) for name, m in
         ...  largest_useful_workers(L=1, delta=1, sigma=1, steps=10**8, G=1, sup_noise=1).items()}
-        {'data-independent': 10000, 'Theorem 1': 560, 'Theorem 1, repaired': 68, 'before (Eq. 1)': 100}
+        {'data-independent': 10000, 'Theorem 1': 560, 'Theorem 1, repaired': 68, 'earlier rate (Eq. 1)': 100}
     """
     one = nonconvex(L=L, delta=delta, sigma=sigma, workers=1, steps=steps, sup_noise=sup_noise)
     gap, T, s = one.L * one.delta, one.steps, one.sigma
@@ -50,13 +50,13 @@ def largest_useful_workers(
     if G is not None:
         G = AT_LEAST_ZERO.check("G", G)
         by_gradient = s**1.5 * T**0.25 / (gap**0.25 * G) if G else math.inf
-        found["before (Eq. 1)"] = max(1.0, min(by_gradient, s * math.sqrt(T / gap)))
+        found["earlier rate (Eq. 1)"] = max(1.0, min(by_gradient, s * math.sqrt(T / gap)))
     if D is not None:
         reach = POSITIVE.check("D", D) * one.L
         found["Theorem 2"] = 1.0 + s * math.sqrt(T) / (3.0 * reach)
         if sup_noise is not None:
             found["Theorem 2, repaired"] = 1.0 + s * math.sqrt(T) / (3.0 * reach + sup_noise)
-        found["before, convex (Eq. 2)"] = 1.0  # its leading term grows with M
+        found["earlier rate, convex (Eq. 2)"] = 1.0  # its leading term grows with M
         found["data-independent, convex"] = max(1.0, s * math.sqrt(T) / reach)
     return found
 

@@ -218,7 +218,7 @@ class RayEngine(Engine):
                     continue
             found.append(event)
         over = self._over()
-        found += [self._end(seat, reason, gone=True) for seat, reason in over.items()]
+        found += [self._end(seat, reason, already_ended=True) for seat, reason in over.items()]
         reasons = dict(self._plane.broken)
         reasons |= dict.fromkeys(self._plane.silent(), f"no message for {self.silence:g} s")
         for seat in self._poller.ended(self._seats):
@@ -254,24 +254,24 @@ class RayEngine(Engine):
                 over[seat] = reason
         return over
 
-    def _end(self, seat: int, reason: str, gone: bool = False) -> Died:
+    def _end(self, seat: int, reason: str, already_ended: bool = False) -> Died:
         """End a worker, or at least make sure that it cannot write into a slot any more."""
         worker = self._seats.pop(seat)
         try:
             self._plane.dismiss(seat)
         finally:
-            if not gone:
+            if not already_ended:
                 with contextlib.suppress(Exception):  # worker or cluster may be gone already
                     worker.stop()
             if worker.pidfd >= 0:
-                self._end_process(worker.pidfd, gone)
+                self._end_process(worker.pidfd, already_ended)
         return Died(seat, reason)
 
-    def _end_process(self, pidfd: int, gone: bool) -> None:
+    def _end_process(self, pidfd: int, already_ended: bool) -> None:
         """Wait for the end of a process, and kill it if necessary: until then it can write into the server's memory."""
         try:
             self._poller.forget(pidfd)
-            if not gone and not _readable([pidfd], _END_SECONDS):
+            if not already_ended and not _readable([pidfd], _END_SECONDS):
                 with contextlib.suppress(OSError):  # it has ended, or belongs to another user
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                 _readable([pidfd], _KILL_SECONDS)
@@ -317,7 +317,7 @@ class RayEngine(Engine):
         until = time.monotonic() + _LEAVE_SECONDS
         while True:
             for seat, reason in self._over().items():
-                self._end(seat, reason, gone=True)
+                self._end(seat, reason, already_ended=True)
             left = until - time.monotonic()
             if not self._plane.leaving(self._seats) or left <= 0:
                 return
