@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from latecomer.optim import OrderedMomentum
-from latecomer.optim._kernels import _fused_cpu_is_right, accumulate_and_descend
-from support import parameters, run
+from latecomer.optim import OrderedMomentum, _kernels
+from latecomer.optim._kernels import _fused_cpu_is_right, accumulate_and_descend, adamw, catch_up
+from support import make, parameters, run
 
 Tensors = list[torch.Tensor]
 SIXTEEN_BITS = [torch.bfloat16, torch.float16]
@@ -80,3 +82,93 @@ def test_the_fused_kernel_is_really_used(monkeypatch: pytest.MonkeyPatch) -> Non
     assert calls == [3]  # one call for all parameters; the late gradient of version 1 needs none
     accumulate_and_descend([torch.ones(2)], [torch.ones(2)], [torch.ones(2)], decay=0.0, weight=1.0, lr=1.0)
     assert calls == [3]
+
+
+# ---- buffers in units of their own ----------------------------------------------------------------------------------
+
+SIZES = st.floats(1e-6, 1e3)
+SHARES = st.floats(0.0, 1.0)
+
+
+def drawn(count: int, seed: int, shape: tuple[int, ...] = (37,)) -> Tensors:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, dtype=torch.float64, generator=generator) for _ in range(count)]
+
+
+@given(decay=SHARES, weight=SHARES, lr=SIZES, missed=SIZES, scale=st.floats(2e-3, 5e2), seed=st.integers(0, 99))
+def test_catching_up_in_one_pass_is_the_two_steps(
+    decay: float, weight: float, lr: float, missed: float, scale: float, seed: int
+) -> None:
+    x, g, b = drawn(3, seed)
+    m = decay * scale * b + weight * g
+    expected = x - lr * m - missed * g
+    after = catch_up([x], [g], [b], decay=decay, weight=weight, lr=lr, missed=missed, scale=scale)
+    size = 1.0 + float((lr * m).abs().max() + (missed * g).abs().max())
+    assert float((x - expected).abs().max()) < 1e-13 * size
+    torch.testing.assert_close(after * b, m, rtol=1e-11, atol=1e-12)
+
+
+@given(
+    decay=st.tuples(SHARES, SHARES), weight=st.tuples(SHARES, st.floats(1e-4, 1.0)), lr=SIZES,
+    missed=st.just(0.0) | SIZES, present=st.floats(1e-3, 1.0), scales=st.tuples(*[st.floats(2e-3, 1.0)] * 2),
+    seed=st.integers(0, 99),
+)  # fmt: skip
+def test_adamw_with_any_weights_is_its_formula(
+    decay: tuple[float, float], weight: tuple[float, float], lr: float, missed: float, present: float,
+    scales: tuple[float, float], seed: int,
+) -> None:  # fmt: skip
+    x, g, b, c = drawn(4, seed)
+    c.square_()
+    m, v = decay[0] * scales[0] * b + weight[0] * g, decay[1] * scales[1] * c + weight[1] * g * g
+    step = (lr * m + missed * g) / ((v / present).sqrt() + 1e-3)
+    expected = 0.99 * x - step
+    p, q = adamw(
+        [x], [g], [b], [c], decay=decay, weight=weight, lr=lr, missed=missed, present=present, eps=1e-3,
+        shrinkage=0.01, scales=scales,
+    )  # fmt: skip
+    parts = (lr * m).abs() + (missed * g).abs()  # where they cancel, the sum has the precision of its parts
+    size = 1.0 + float((parts / ((v / present).sqrt() + 1e-3)).max())
+    assert float((x - expected).abs().max()) < 1e-12 * size
+    torch.testing.assert_close(p * b, m, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(q * c, v, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("shape", [(700,), (5, 6, 7, 8)], ids=str)
+def test_pieces_change_no_bit(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = []
+    for piece in (1 << 18, 128):  # whole vectors of any processor: what is left over is rounded in another way
+        monkeypatch.setattr(_kernels, "_PIECE", piece)
+        params = [torch.nn.Parameter(each.float()) for each in (*drawn(2, 0, shape), *drawn(1, 1, (3,)))]
+        if len(shape) == 4:
+            params[0].data = params[0].data.to(memory_format=torch.channels_last)
+        run(make("catch-up-adamw", params), [0, 1, 0, 2, 1, 3])
+        ends.append([p.detach().clone() for p in params])
+    assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
+
+
+@pytest.mark.parametrize("name", ["catch-up", "balanced-catch-up", "catch-up-adamw"])
+def test_a_parameter_without_gradients_for_a_while_keeps_its_buffers(name: str) -> None:
+    """Scales belong to a group: while the others move on, what this parameter remembers must stay what it was."""
+    together, apart = parameters(seed=3), parameters(seed=3)
+    one = make(name, together)
+    two = [make(name, apart[:1]), make(name, apart[1:])]
+    if name != "catch-up":  # their norms and weights are the group's: compare the remembered buffers instead
+        two = []
+    generator = torch.Generator().manual_seed(0)
+    remembered: dict[str, torch.Tensor] = {}
+    for t, delay in enumerate([0, 1, 0, 2, 3, 1, 2, 0, 4, 1], start=1):
+        gone = 4 <= t <= 7
+        for p, q in zip(together, apart, strict=True):
+            p.grad = q.grad = torch.randn(p.shape, dtype=p.dtype, generator=generator)
+        if gone:
+            together[0].grad = apart[0].grad = None
+        one.step(delay=delay)
+        for opt in two:
+            opt.step(delay=delay)
+        scales = {key: one.param_groups[0].get(f"{key}_scale", 1.0) for key in one.state[together[0]]}
+        now = {key: scales[key] * buffer for key, buffer in one.state[together[0]].items()}
+        if gone and remembered:
+            torch.testing.assert_close(now, remembered, rtol=1e-12, atol=0)
+        remembered = now
+    if two:
+        torch.testing.assert_close(together, apart, rtol=1e-12, atol=1e-13)

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import math
 
+import torch
+from torch import Tensor
+
 from .base import Arrival, AsyncOptimizer, Group, Work
 
 __all__ = ["Coefficients", "VersionIndexed", "beta_at", "forget", "missed", "record", "retained"]
@@ -116,6 +119,13 @@ class VersionIndexed(AsyncOptimizer):
     def _remembered_lr(self, group: Group) -> float:
         """Return the lr to store; 0 for a rule that never uses past ones, so that an lr schedule needs no memory."""
         return 0.0
+
+    def _rescale_absent(self, group: Group, params: list[Tensor], key: str, factor: float) -> None:
+        """Multiply the buffers of the group's parameters that have no gradient now: the scale is the group's."""
+        present = set(map(id, params))
+        absent = [p for p in group["params"] if id(p) not in present and p in self.state and key in self.state[p]]
+        if absent:
+            torch._foreach_mul_([self.state[p][key] for p in absent], factor)
 
     def _apply(self, work: Work, arrival: Arrival) -> None:
         for group in self.param_groups:

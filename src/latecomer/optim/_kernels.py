@@ -3,22 +3,43 @@
 ``m = decay·m + weight·g; x -= lr·m`` is what torch's fused SGD computes with ``momentum = decay`` and
 ``dampening = 1 - weight``. Ordered momentum is this with ``weight = beta(1-beta)^delay``; the STORM rules use it on
 ``(d, w)`` and Algorithm 2 on ``(q, w)`` with ``decay = weight = 1``.
+
+Two kernels do more than torch meant them for, because a buffer may be kept in units of its own: ``m = scale·b``, with b
+the tensor in memory and the scale a number. Nesterov's form adds ``b`` times the momentum to the gradient, so with the
+right scale it makes the step of the momentum and the catch-up at once; and with such scales AdamW's kernel, whose
+weights add up to one, takes a gradient of any weight.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 from torch.utils._foreach_utils import _get_fused_kernels_supported_devices
 
-__all__ = ["accumulate_and_descend", "combine", "descend", "is_finite", "shrink"]
+__all__ = [
+    "accumulate_and_descend",
+    "adamw",
+    "catch_up",
+    "combine",
+    "descend",
+    "descend_by_root",
+    "is_finite",
+    "shrink",
+]
 
 _FUSED_DEVICES = frozenset(_get_fused_kernels_supported_devices())
 _FUSED_CPU_DTYPES = frozenset({torch.float32, torch.float64})
 _PROBED_CPU_DTYPES = frozenset({torch.bfloat16, torch.float16})
+_SCALES = 1e-3, 1e3
+"""Range of a buffer's scale: outside of it the buffer's numbers would lose their range."""
+_LEAST_SHARE = 0.1
+"""Least share of the old buffer in a step from which the buffer can be found again without losing digits."""
+_PIECE = 1 << 18
+"""Elements per piece where a second pass follows: the first one has left them in the processor's cache."""
 
 
 @functools.cache
@@ -69,27 +90,170 @@ def _same_kind(xs: list[Tensor]) -> bool:
 
 
 def accumulate_and_descend(
-    xs: list[Tensor], gs: list[Tensor] | None, ms: list[Tensor], *, decay: float, weight: float, lr: float
+    xs: list[Tensor],
+    gs: list[Tensor] | None,
+    ms: list[Tensor],
+    *,
+    decay: float,
+    weight: float,
+    lr: float,
+    missed: float = 0.0,
 ) -> None:
-    """Do ``m = decay·m + weight·g; x -= lr·m`` in place for every tensor; ``gs=None`` means zero gradients."""
+    """Do ``m = decay·m + weight·g; x -= lr·m + missed·g`` in place; ``gs=None`` means zero gradients.
+
+    One pass over memory makes all of it if ``missed`` is zero, or if ``lr == decay·missed``, which `catch_up` arranges.
+    """
     if gs is None:
         torch._foreach_mul_(ms, decay)
         torch._foreach_add_(xs, ms, alpha=-lr)
-    elif decay == 0.0 or _imprecise_as_dampening(weight, xs):  # with momentum 0 torch's fused kernel ignores the buffer
-        _unfused(xs, gs, ms, decay, weight, lr)
-    elif all(map(_fusable, xs, gs, ms)) and _same_kind(xs):
-        _fused(xs, gs, ms, decay, weight, lr)
-    else:
-        kinds: dict[tuple[torch.device, torch.dtype] | None, list[tuple[Tensor, Tensor, Tensor]]] = {}
-        for triple in zip(xs, gs, ms, strict=True):
-            kind = (triple[0].device, triple[0].dtype) if _fusable(*triple) else None
-            kinds.setdefault(kind, []).append(triple)
-        for kind, triples in kinds.items():
-            some_xs, some_gs, some_ms = (list(tensors) for tensors in zip(*triples, strict=True))
-            (_unfused if kind is None else _fused)(some_xs, some_gs, some_ms, decay, weight, lr)
+        return
+    nesterov = missed != 0.0 and lr == decay * missed
+    # With momentum 0 torch's fused kernel ignores the buffer.
+    exact = decay != 0.0 and not _imprecise_as_dampening(weight, xs)
+    for fusable, (x, g, m) in _by_kind(xs, gs, ms):
+        if not exact or not fusable or (nesterov and _probed(x[0])):
+            _unfused(x, g, m, decay, weight, lr)
+        else:
+            _fused(x, g, m, decay, weight, missed if nesterov else lr, nesterov)
+            if nesterov:
+                continue
+        if missed:
+            descend(x, g, missed)
 
 
-def _fused(xs: list[Tensor], gs: list[Tensor], ms: list[Tensor], decay: float, weight: float, lr: float) -> None:
+def _by_kind(*tensors: list[Tensor]) -> Iterator[tuple[bool, Sequence[list[Tensor]]]]:
+    """Split lists of parameters, gradients and buffers by what one fused call can take; first, whether there is one."""
+    fusable = [all(_fusable(x, g, b) for b in own) for x, g, *own in zip(*tensors, strict=True)]
+    if all(fusable) and _same_kind(tensors[0]):
+        yield True, tensors
+        return
+    kinds: dict[tuple[torch.device, torch.dtype] | None, list[tuple[Tensor, ...]]] = {}
+    for possible, together in zip(fusable, zip(*tensors, strict=True), strict=True):
+        kinds.setdefault((together[0].device, together[0].dtype) if possible else None, []).append(together)
+    for kind, several in kinds.items():
+        yield kind is not None, [list(each) for each in zip(*several, strict=True)]
+
+
+def catch_up(
+    xs: list[Tensor], gs: list[Tensor], ms: list[Tensor], *, decay: float, weight: float, lr: float, missed: float,
+    scale: float,
+) -> float:  # fmt: skip
+    """Do ``m = decay·m + weight·g; x -= lr·m + missed·g`` in place, with ``m = scale·b``, and return the new scale.
+
+    Nesterov's form of torch's kernel does ``b = n·b + w·g; x -= missed·(g + n·b)``. That is the same for
+    ``n² = decay·scale·lr/missed``, ``w = weight/scale'`` and the new scale ``scale' = n·missed/lr``. The scale depends
+    on numbers alone, so it is the same however the parameters are laid out.
+    """
+    if lr > 0.0 and missed > 0.0 and decay > 0.0:
+        n = math.sqrt(decay * scale * lr / missed)
+        after = n * missed / lr
+        if _SCALES[0] < after < _SCALES[1]:
+            accumulate_and_descend(xs, gs, ms, decay=n, weight=weight / after, lr=n * missed, missed=missed)
+            return after
+    accumulate_and_descend(xs, gs, ms, decay=decay, weight=weight / scale, lr=lr * scale, missed=missed)
+    return scale
+
+
+def adamw(
+    xs: list[Tensor], gs: list[Tensor], ms: list[Tensor], vs: list[Tensor], *, decay: tuple[float, float],
+    weight: tuple[float, float], lr: float, missed: float, present: float, eps: float, shrinkage: float,
+    scales: tuple[float, float],
+) -> tuple[float, float]:  # fmt: skip
+    """Do the step of AdamW in place, for a gradient of any weight, and return the new scales.
+
+    ``m = decay·m + weight·g; v = decay'·v + weight'·g²``
+    ``x = (1-shrinkage)·x - (lr·m + missed·g)/(sqrt(v/present) + eps)``
+
+    with ``m = p·b`` and ``v = q·c``. torch's kernel does ``b = a·b + (1-a)·g``, the same for c. That is right for the
+    new scale ``decay·p + weight`` and ``a = decay·p/scale'``; without delay both scales stay 1. If the gradient has
+    missed a step, ``a`` is chosen for the step instead, and a second pass takes back from b what belongs to the step
+    alone.
+
+    Args:
+        xs: The parameters.
+        gs: The gradients.
+        ms: The buffers b.
+        vs: The buffers c.
+        decay: What is left of m and of v.
+        weight: Weight of the gradient in m, and of its square in v.
+        lr: Step per unit of m.
+        missed: Step that the gradient missed.
+        present: The weight present in v.
+        eps: Added to the denominator.
+        shrinkage: Weight decay times learning rate.
+        scales: p and q.
+    """
+    p, q = scales
+    after, after2 = decay[0] * p + weight[0], decay[1] * q + weight[1]
+    old, new = lr * decay[0] * p, lr * weight[0] + missed  # the step is (old·b + new·g) / (sqrt(v/present) + eps)
+    a = old / (old + new) if old + new > 0.0 else 1.0
+    e = decay[1] * q / after2 if after2 > 0.0 else 1.0
+    exact = min(after, after2) > _SCALES[0] and max(a, e) < 1.0 - 1e-9 and (not missed or a > _LEAST_SHARE)
+    if not exact:
+        after, after2 = p, q
+    root = math.sqrt(after2 / present)
+    rate = (old + new) / root
+    for fusable, lists in _by_kind(xs, gs, ms, vs):
+        if not exact or not fusable or _probed(lists[0][0]):
+            x, g, b, c = lists
+            shrink(x, shrinkage)
+            torch._foreach_mul_(b, decay[0] * p / after)
+            torch._foreach_add_(b, g, alpha=weight[0] / after)
+            torch._foreach_mul_(c, decay[1] * q / after2)
+            torch._foreach_addcmul_(c, g, g, value=weight[1] / after2)
+            descend_by_root(x, b, c, lr=lr * after, present=present / after2, eps=eps)
+            if missed:
+                descend_by_root(x, g, c, lr=missed, present=present / after2, eps=eps)
+            continue
+        for x, g, b, c in _in_pieces(*lists) if missed else (lists,):
+            torch._fused_adamw_(
+                x, g, b, c, [], [_late_step(x[0].device)] * len(x), amsgrad=False, lr=rate, beta1=a, beta2=e,
+                weight_decay=shrinkage / rate, eps=eps / root, maximize=False,
+            )  # fmt: skip
+            if missed:
+                torch._foreach_lerp_(b, g, 1.0 - decay[0] * p / (after * a))
+    return after, after2
+
+
+def descend_by_root(
+    xs: list[Tensor], ns: list[Tensor], vs: list[Tensor], *, lr: float, present: float, eps: float
+) -> None:
+    """Do ``x -= lr·n/(sqrt(v/present) + eps)`` in place for every tensor."""
+    denominator = torch._foreach_sqrt(vs)
+    torch._foreach_div_(denominator, math.sqrt(present))
+    torch._foreach_add_(denominator, eps)
+    torch._foreach_addcdiv_(xs, ns, denominator, value=-lr)
+
+
+def _in_pieces(*tensors: list[Tensor]) -> Iterator[Sequence[list[Tensor]]]:
+    """Split lists of tensors of the same layout so that what one call touches fits into the processor's cache."""
+    if sum(x.numel() for x in tensors[0]) <= _PIECE:
+        yield tensors
+        return
+    for together in zip(*tensors, strict=True):
+        if together[0].numel() <= _PIECE:
+            yield [[each] for each in together]
+        else:
+            # The memory is dense, and element by element the order does not matter.
+            flat = (each.as_strided((each.numel(),), (1,)) for each in together)
+            for pieces in zip(*(each.split(_PIECE) for each in flat), strict=True):
+                yield [[piece] for piece in pieces]
+
+
+@functools.cache
+def _late_step(device: torch.device) -> Tensor:
+    """Return a count of steps after which torch's own correction of the bias is 1."""
+    return torch.full((), 1e18, device=device)
+
+
+def _probed(x: Tensor) -> bool:
+    """Whether the kernel was only found right in its plain form, as for 16-bit parameters on the CPU."""
+    return x.is_cpu and x.dtype in _PROBED_CPU_DTYPES
+
+
+def _fused(
+    xs: list[Tensor], gs: list[Tensor], ms: list[Tensor], decay: float, weight: float, lr: float, nesterov: bool = False
+) -> None:
     torch._fused_sgd_(
         xs,
         gs,
@@ -98,7 +262,7 @@ def _fused(xs: list[Tensor], gs: list[Tensor], ms: list[Tensor], decay: float, w
         momentum=decay,
         lr=lr,
         dampening=1.0 - weight,
-        nesterov=False,
+        nesterov=nesterov,
         maximize=False,
         is_first_step=False,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from .._util.checks import AT_LEAST_ZERO, Range
 from ._coefficients import VersionIndexed, beta_at, forget, missed, record, retained
-from ._kernels import shrink
+from ._kernels import adamw, descend_by_root, shrink
 from .base import Arrival, AsyncOptimizer, Group, Params, Work
 from .momentum import BETA
 
@@ -65,7 +64,7 @@ class CatchUpAdamW(VersionIndexed):
         "beta2": _BETA2,
         "eps": AT_LEAST_ZERO,
     }
-    bookkeeping: ClassVar[frozenset[str]] = AsyncOptimizer.bookkeeping | {"runs2", "W", "P2"}
+    bookkeeping: ClassVar[frozenset[str]] = AsyncOptimizer.bookkeeping | {"runs2", "W", "P2", "v_scale"}
 
     def __init__(
         self,
@@ -103,29 +102,41 @@ class CatchUpAdamW(VersionIndexed):
         super()._apply(work, arrival)
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Tensor], arrival: Arrival) -> None:
-        lr, counted = float(group["lr"]), self.needs(arrival)
-        shrink(params, lr * group["weight_decay"])
+        lr, keep, keep2 = float(group["lr"]), 1.0 - float(group["beta"]), 1.0 - float(group["beta2"])
+        counted, version, t = self.needs(arrival), arrival.version, arrival.t
         x, g = _all_as_real(params), _all_as_real(grads)
         m, v = (_all_as_real(self._buffers(params, key, torch.zeros_like)) for key in ("m", "v"))
-        keep2 = 1.0 - float(group["beta2"])
-        torch._foreach_mul_(m, 1.0 - float(group["beta"]))
-        torch._foreach_mul_(v, keep2)
-        group["P2"] *= keep2
-        if counted:
-            version, t = arrival.version, arrival.t
-            weight2 = beta_at(group["runs2"], version) * retained(group["runs2"], version, t)
-            torch._foreach_add_(m, g, alpha=beta_at(group["runs"], version) * retained(group["runs"], version, t))
-            torch._foreach_addcmul_(v, g, g, value=weight2)
-            group["P2"] += weight2
-        if not group["P2"]:  # no square has arrived yet
+        scales = float(group.get("m_scale", 1.0)), float(group.get("v_scale", 1.0))
+        weight = beta_at(group["runs"], version) * retained(group["runs"], version, t) if counted else 0.0
+        weight2 = beta_at(group["runs2"], version) * retained(group["runs2"], version, t) if counted else 0.0
+        group["P2"] = keep2 * group["P2"] + weight2
+        if not counted or not group["P2"]:
+            shrink(params, lr * group["weight_decay"])
+            torch._foreach_mul_(m, keep)
+            torch._foreach_mul_(v, keep2)
+            if counted:  # its square has no weight: it waits in m for the first one that has
+                torch._foreach_add_(m, g, alpha=weight / scales[0])
+            if group["P2"]:
+                step, present = lr / group["W"] * scales[0], group["P2"] / scales[1]
+                descend_by_root(x, m, v, lr=step, present=present, eps=float(group["eps"]))
             return
-        denominator = torch._foreach_sqrt(v)
-        torch._foreach_div_(denominator, math.sqrt(group["P2"]))
-        torch._foreach_add_(denominator, float(group["eps"]))
-        torch._foreach_addcdiv_(x, m, denominator, value=-lr / group["W"])
-        if counted and arrival.delay:
-            step = missed(group["runs"], arrival.version, arrival.t)
-            torch._foreach_addcdiv_(x, g, denominator, value=-step)
+        group["m_scale"], group["v_scale"] = adamw(
+            x,
+            g,
+            m,
+            v,
+            decay=(keep, keep2),
+            weight=(weight, weight2),
+            lr=lr / group["W"],
+            missed=missed(group["runs"], version, t),
+            present=group["P2"],
+            eps=float(group["eps"]),
+            shrinkage=lr * group["weight_decay"],
+            scales=scales,
+        )
+        if len(params) < len(group["params"]):
+            for key, before in zip(("m", "v"), scales, strict=True):
+                self._rescale_absent(group, params, key, before / group[f"{key}_scale"])
 
 
 def _all_as_real(tensors: list[Tensor]) -> list[Tensor]:

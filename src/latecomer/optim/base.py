@@ -95,7 +95,7 @@ class AsyncOptimizer(LightOptimizer):
 
     identity: ClassVar[tuple[str, ...]] = ("method",)
     """Entries of a param group that must agree for a checkpoint to match."""
-    bookkeeping: ClassVar[frozenset[str]] = frozenset({"method", "t", "kept", "keep_next", "runs", "params"})
+    bookkeeping: ClassVar[frozenset[str]] = frozenset({"method", "t", "kept", "keep_next", "runs", "m_scale", "params"})
     """Entries of a param group that are internal, and not shown."""
 
     _delay: int = 0

@@ -10,27 +10,49 @@ from torch import Tensor
 
 from .._util.checks import UNIT, Range, checked_flag
 from ._coefficients import VersionIndexed, beta_at, missed, retained
-from ._kernels import accumulate_and_descend, descend, shrink
+from ._kernels import accumulate_and_descend, catch_up, shrink
 from .base import Arrival, AsyncOptimizer, Group, Params
 
-__all__ = ["BETA", "Momentum", "OrderedMomentum"]
+__all__ = ["BETA", "Momentum", "MomentumRule", "OrderedMomentum"]
 
 BETA = UNIT._replace(advice="; beta is the weight of the new gradient: torch's momentum=0.9 is beta=0.1 here")
 
 
-class _MomentumRule(AsyncOptimizer):
+class MomentumRule(AsyncOptimizer):
     """``m = weight·g + (1-beta)·m; x -= lr·m``, with a weight that depends on the method."""
 
     ranges: ClassVar[Mapping[str, Range]] = {**AsyncOptimizer.ranges, "beta": BETA}
 
     def _move(self, group: Group, params: list[Tensor], grads: list[Tensor] | None, weight: float) -> None:
-        lr = float(group["lr"])
+        lr, scale = float(group["lr"]), float(group.get("m_scale", 1.0))
         shrink(params, lr * group["weight_decay"])
         m = self._buffers(params, "m", torch.zeros_like)
-        accumulate_and_descend(params, grads, m, decay=1.0 - float(group["beta"]), weight=weight, lr=lr)
+        decay = 1.0 - float(group["beta"])
+        accumulate_and_descend(params, grads, m, decay=decay, weight=weight / scale, lr=lr * scale)
+
+    def momentum(self) -> list[Tensor | None]:
+        """Return m, one tensor per parameter; None where no gradient has arrived.
+
+        Without catch-up it is ``state[p]["m"]`` itself. With catch-up that buffer is in units of
+        ``group["m_scale"]``, so that one pass over memory makes both parts of the step.
+
+        Examples:
+            >>> x = torch.nn.Parameter(torch.zeros(1))
+            >>> opt = OrderedMomentum([x], lr=1.0, beta=0.5, catch_up=True)
+            >>> for delay, g in [(0, 0.0), (0, 0.0), (1, 8.0)]:
+            ...     x.grad = torch.tensor([g]); opt.step(delay=delay)
+            >>> round(opt.momentum()[0].item(), 6)
+            2.0
+        """
+        found: list[Tensor | None] = []
+        for group in self.param_groups:
+            scale = float(group.get("m_scale", 1.0))
+            buffers = (self.state[p].get("m") if p in self.state else None for p in group["params"])
+            found += [m if m is None or scale == 1.0 else m * scale for m in buffers]
+        return found
 
 
-class Momentum(_MomentumRule):
+class Momentum(MomentumRule):
     """Naive asynchronous momentum, Eq. (6): a late gradient is treated as if it were fresh.
 
     ``m = beta·g + (1-beta)·m; x -= lr·m``
@@ -75,7 +97,7 @@ class Momentum(_MomentumRule):
         self._move(group, params, None if arrival.zero else grads, weight=float(group["beta"]))
 
 
-class OrderedMomentum(VersionIndexed, _MomentumRule):
+class OrderedMomentum(VersionIndexed, MomentumRule):
     """Algorithm 1, Eq. (8): a late gradient gets the weight it would have had without delay.
 
     ``m = beta(1-beta)^d·g + (1-beta)·m; x -= lr·m``
@@ -142,6 +164,22 @@ class OrderedMomentum(VersionIndexed, _MomentumRule):
         if not self.needs(arrival):
             self._move(group, params, None, weight=0.0)
             return
-        self._move(group, params, grads, weight=beta_at(runs, version) * retained(runs, version, t))
-        if group["catch_up"] and version < t:
-            descend(params, grads, missed(runs, version, t))
+        weight = beta_at(runs, version) * retained(runs, version, t)
+        if not group["catch_up"] or version == t:
+            self._move(group, params, grads, weight)
+            return
+        lr = float(group["lr"])
+        shrink(params, lr * group["weight_decay"])
+        before = float(group.get("m_scale", 1.0))
+        after = group["m_scale"] = catch_up(
+            params,
+            grads,
+            self._buffers(params, "m", torch.zeros_like),
+            decay=1.0 - float(group["beta"]),
+            weight=weight,
+            lr=lr,
+            missed=missed(runs, version, t),
+            scale=before,
+        )
+        if len(params) < len(group["params"]):
+            self._rescale_absent(group, params, "m", before / after)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -15,6 +15,7 @@ from .._util.seeds import sample_seeds
 from ..core.callbacks import OnArrival
 from ..core.flat import FlatModule
 from ..core.gradient import Contributor
+from ..optim.momentum import MomentumRule
 from ..problems.base import Problem
 from ..server import Server
 from ..simulation import simulate
@@ -166,7 +167,7 @@ class _Probe:
         bias = sum((-weight * job[0] for weight, job in weighted), zero)
         selection = sum((weight * job[1] for weight, job in weighted), zero)
         largest = max((float(job[0].norm()) for job in self.in_flight.values()), default=0.0)
-        error = server.optimizer.state[x]["m"] - self.gradient
+        error = cast(Tensor, cast(MomentumRule, server.optimizer).momentum()[0]) - self.gradient
         self.rows.append(
             {
                 "arrival": t,
