@@ -68,6 +68,8 @@ class Train:
     """Folder for TensorBoard."""
     sync: bool = False
     """Wait for all workers before every update, for comparison."""
+    give_up_limit: float = 0.5
+    """The run ends with an error if more than this share of the tickets fails again and again."""
     timeout: float | None = None
     """Seconds after which a job counts as hung."""
     save: Path | None = None
@@ -125,6 +127,7 @@ class Train:
             record=self.record,
             tensorboard=self.tensorboard,
             sync=self.sync,
+            give_up_limit=self.give_up_limit,
             timeout=self.timeout,
             seed=self.seed,
             progress=console,

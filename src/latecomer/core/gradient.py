@@ -9,7 +9,7 @@ from numbers import Real
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..optim._kernels import combine
 from ..problems.base import Problem
@@ -115,8 +115,9 @@ def _rounded_to_bf16(tensor: Tensor) -> Tensor:
     return tensor.to(torch.bfloat16).to(tensor.dtype)
 
 
-def evaluated(problem: Problem, module: nn.Module) -> dict[str, float]:
-    """Return a problem's metrics, computed without gradients; every layer keeps its mode."""
+def evaluated(problem: Problem, flat: FlatModule, point: Tensor) -> dict[str, float]:
+    """Return a problem's metrics at a point, computed without gradients; every layer keeps its mode."""
+    module = flat.at(point)
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -125,6 +126,7 @@ def evaluated(problem: Problem, module: nn.Module) -> dict[str, float]:
     finally:
         for part, training in modes:
             part.training = training
+    flat.check_memory("evaluate")
     if not isinstance(metrics, Mapping):
         raise TypeError(f"evaluate must return a dict of names and numbers, got {metrics!r}")
     taken = sorted(set(COLUMNS) & metrics.keys())

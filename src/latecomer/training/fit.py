@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .._util.checks import POSITIVE, whole_number
+from .._util.checks import POSITIVE, Range, whole_number
 from .._util.files import writable_file
 from .._util.interrupts import interrupts_between_arrivals
 from .._util.naming import stable_name
@@ -24,7 +24,7 @@ from ..optim import known_method
 from ..policy import Async, Policy, Synchronous
 from ..problems.base import Problem
 from .loop import TrainingLoop
-from .record import digest, write_record
+from .record import write_record
 from .run import JournaledRun
 from .saver import Saver
 from .task import NOT_GIVEN, Task
@@ -62,6 +62,7 @@ def fit(
     progress: ProgressLike = False,
     tensorboard: str | os.PathLike[str] | None = None,
     attempts: int = 3,
+    give_up_limit: float = 0.5,
     timeout: float | None = None,
     min_workers: int | None = None,
     max_workers: int | None = None,
@@ -102,6 +103,8 @@ def fit(
             called at every evaluation. If it raises, the run ends.
         tensorboard: A folder for TensorBoard; needs ``latecomer[tensorboard]``.
         attempts: How often a ticket may kill its worker or raise before it counts with weight zero.
+        give_up_limit: The run ends with an error when more than this share of the tickets has failed so often, once
+            there have been 20 tickets. The checkpoint and the record are kept. 1 never ends a run.
         timeout: Seconds after which a job counts as hung; its worker is killed and the ticket issued again. Set it well
             above the longest job.
         min_workers: Number of workers that must be ready before the run begins; all of them by default.
@@ -127,6 +130,7 @@ def fit(
     most = workers if max_workers is None else whole_number("max_workers", max_workers, least=workers)
     if least > most or (sync and (least, most) != (workers, workers)):
         raise ValueError(f"Invalid min_workers or max_workers: {least}, {most} (min <= max; equal if sync)")
+    Range(0, 1).check("give_up_limit", give_up_limit)
     if timeout is not None:
         POSITIVE.check("timeout", timeout)
     task_arguments = {
@@ -146,10 +150,11 @@ def fit(
     given = list(callbacks) if tensorboard is None else [*callbacks, TensorBoard(tensorboard)]
     loop = TrainingLoop(
         state, make_engine(engine), workers=workers, steps=steps, min_workers=least, max_workers=most,
-        evaluate_every=every, attempts=attempts, timeout=timeout, callbacks=all_callbacks(given, progress, steps),
+        evaluate_every=every, attempts=attempts, give_up_limit=give_up_limit, timeout=timeout,
+        callbacks=all_callbacks(given, progress, steps),
     )  # fmt: skip
     rounded = {"bf16": True} if loop.engine.bf16 else {}
-    about = {"method": method, "options": options, "seed": seed, "start": digest(state.flat.x), **rounded}
+    about = {"method": method, "options": options, "seed": seed, "start": state.start, **rounded}
     about |= {"torch": torch.__version__, "problem": repr(problem), "scheduler": stable_name(scheduler)}
     saver = None
     if checkpoint is not None:  # last, because it locks the folder
