@@ -191,15 +191,6 @@ def test_a_contribution_that_comes_twice_counts_once(tmp_path: Path) -> None:
     replays(result, problem)
 
 
-def test_a_script_without_a_main_guard_raises_with_the_remedy(tmp_path: Path) -> None:
-    script = tmp_path / "careless.py"
-    script.write_text("import latecomer as lc\nlc.fit(lc.problems.quadratic(), lr=0.1, workers=1, steps=5)\n")
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, env=env)
-    assert run.returncode == 1
-    assert "needs `if __name__ == '__main__':`" in run.stderr.splitlines()[-1]
-
-
 def test_a_soak_of_kills_loses_nothing() -> None:
     found = soak(12, every=5)
     assert found.good
