@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
-from torch.utils.data import IterableDataset, RandomSampler, WeightedRandomSampler
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
 
 import latecomer as lc
 from engine_tasks import by_sign, data, network, regression, score
@@ -144,6 +144,12 @@ class Stream(IterableDataset[int]):
         yield 1
 
 
+class Endless(DataLoader[Any]):
+    def __iter__(self) -> Any:
+        while True:
+            yield from super().__iter__()
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -158,7 +164,17 @@ class Stream(IterableDataset[int]):
         ({"workers": 0}, "Invalid workers value: 0"),
         ({"timeout": -1.0}, "Invalid timeout value"),
         ({"clip_norm": -1.0}, "Invalid clip_norm value"),
-        ({"loss_fn": None}, "fit needs a loss_fn"),
+        ({"steps": None}, "either steps=.* or epochs=.* got neither"),
+        ({"epochs": 1}, "either steps=.* or epochs=.* got both"),
+        ({"steps": None, "epochs": 0}, "Invalid epochs value: 0"),
+        ({"steps": None, "epochs": 1, "dataset": None, "batch_fn": draw}, "epochs= needs a dataset"),
+        ({"dataset": None, "batch_fn": draw, "batch_size": 8}, "belong to a dataset: with batch_fn leave them out"),
+        ({"autocast": "float16"}, "float16 needs loss scaling"),
+        ({"autocast": "int8"}, "expected None or 'bfloat16'"),
+        ({"accumulate": 0}, "Invalid accumulate value: 0"),
+        ({"dataset": DataLoader(Stream())}, "pass batch_fn="),
+        ({"dataset": DataLoader(data(), batch_size=8), "batch_size": 8}, "The DataLoader has its own batch_size"),
+        ({"dataset": Endless(data(), batch_size=8)}, "Endless changes how a DataLoader draws batches"),
         ({"groups": ("a", "b")}, "one name per group"),
         ({"checkpoint": __file__}, "is a file"),
     ],

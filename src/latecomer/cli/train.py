@@ -54,8 +54,10 @@ class Train:
     """Send points and gradients as bfloat16, rounded (--engine ray)."""
     data_plane: Literal["zeromq", "object-store"] | None = None
     """Which way tensors take where memory is not shared; zeromq if left out (--engine ray)."""
-    steps: int = 1000
-    """Contributions to count."""
+    steps: int | None = None
+    """Contributions to count; 1000 if neither --steps nor --epochs is given."""
+    epochs: float | None = None
+    """How often to go through the dataset, instead of --steps."""
     evaluate_every: int | None = None
     """Contributions between evaluations; a tenth of the run if left out."""
     checkpoint: Path | None = None
@@ -120,7 +122,8 @@ class Train:
             min_workers=self.min_workers,
             max_workers=self.max_workers,
             engine=self._engine(),
-            steps=self.steps,
+            steps=1000 if self.steps is None and self.epochs is None else self.steps,
+            epochs=self.epochs,
             evaluate_every=self.evaluate_every,
             checkpoint=self.checkpoint,
             checkpoint_every=self.checkpoint_every,

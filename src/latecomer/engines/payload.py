@@ -28,7 +28,8 @@ class Payload:
 
     Functions and classes of importable modules are sent by name. Those of the main script or of a notebook, lambdas and
     functions inside functions are sent by value, with the globals they use. So workers never import the main script,
-    and it needs no ``if __name__ == "__main__":``. Large tensors and arrays are not copied per process: pages are shared until a process writes to them.
+    and it needs no ``if __name__ == "__main__":``. Large tensors and arrays are not copied per process: pages are
+    shared until a process writes to them.
 
     Args:
         thing: The object.
