@@ -56,6 +56,7 @@ HARM: dict[str, tuple[Callable[[Any], Any], str]] = {
     "bfloat16": (lambda model: model.bfloat16(), r"The loss put the parameter '0.weight' into other memory \(torch.bf"),
     "to": (lambda model: model.to(torch.float64), "parameter '0.weight' into other memory .*autocast='bfloat16'"),
     "half": (lambda model: model.half(), r"\(torch.float16 on cpu\)"),
+    "a device": (lambda model: model.to("meta"), "The loss replaced the parameter 'weight'"),
     "one layer": (lambda model: model[3].double(), "parameter '3.weight' into other memory"),
     "same dtype": (new_memory, "parameter '0.weight' into other memory"),
     "registered again": (register_again, "The loss replaced the parameter 'weight'"),
@@ -65,8 +66,8 @@ HARM: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 @pytest.mark.parametrize(
-    ("name", "at"),  # a single layer in float64 is refused by torch itself at the start
-    [*((name, "end") for name in HARM), *((name, "start") for name in HARM if name != "one layer")],
+    ("name", "at"),  # a layer in float64 or on another device is refused by torch itself at the start
+    [*((name, "end") for name in HARM), *((name, "start") for name in HARM if name not in ("one layer", "a device"))],
 )
 def test_a_loss_that_moves_the_model_is_refused(name: str, at: str) -> None:
     harm, words = HARM[name]
@@ -128,6 +129,8 @@ def test_after_the_error_the_same_module_computes_the_same_gradient() -> None:
         harm = HARM[name][0]
         with pytest.raises(ValueError, match="so training would go on without it"):
             flat.gradient(flat.x, lambda module, harm=harm: harm(module) or module[3].bias.sum(), found)
+        with pytest.raises(ZeroDivisionError):
+            flat.gradient(flat.x, lambda module, harm=harm: (harm(module), 1 / 0)[0], found)
         assert torch.equal(value, flat.gradient(flat.x, lambda module: plain(module, batch), found))
         assert torch.equal(expected, found)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -89,8 +90,8 @@ class FlatModule:
         for p, view in zip(self._params, views, strict=True):
             p.grad = view
         out.zero_()
-        value = loss(module)
-        self.check_memory("The loss")
+        with self.intact("The loss"):
+            value = loss(module)
         if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
             shown = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
             raise TypeError(f"A problem's loss must return one number that depends on the parameters, got {shown}")
@@ -105,28 +106,38 @@ class FlatModule:
                 raise ValueError(_MOVED.format(who="The loss or a hook", what="put a gradient into other memory"))
         return value.detach()
 
-    def check_memory(self, who: str) -> None:
-        """Raise if the module's parameters are no longer where `at` has put them.
+    @contextlib.contextmanager
+    def intact(self, who: str) -> Iterator[None]:
+        """Run the user's code; raise afterwards if the module's parameters are no longer where `at` has put them.
 
         ``Module._apply``, which ``model.to(...)``, ``.bfloat16()`` and others call, gives parameters *and* the
         gradients they hold other memory, while the Python objects stay the same.
 
         Args:
-            who: Whose code has run, for the message.
+            who: Whose code it is, for the message.
         """
+        try:
+            yield
+        finally:  # also after an exception of the user's code, so that the next job does not suffer from it
+            moved = self._moved()
+            if moved:
+                with contextlib.suppress(RuntimeError):  # a device whose memory cannot be swapped back
+                    self._reset()
+        if moved:
+            raise ValueError(_MOVED.format(who=who, what=moved))
+
+    def _moved(self) -> str:
+        """Return what is no longer where it was put, or an empty string."""
         if self._bound is None:
-            return
-        what = self._parts.replaced()
-        if not what:
-            dtype = self.x.dtype
-            for name, p, view, address in zip(self._names, self._params, *self._views[self._bound], strict=True):
-                if p.data_ptr() != address or p.dtype is not dtype or p.shape != view.shape:
-                    what = f"put the parameter {name!r} into other memory ({p.dtype} on {p.device})"
-                    break
-            else:
-                return
-        self._reset()
-        raise ValueError(_MOVED.format(who=who, what=what))
+            return ""
+        replaced = self._parts.replaced()
+        if replaced:
+            return replaced
+        dtype = self.x.dtype
+        for name, p, view, address in zip(self._names, self._params, *self._views[self._bound], strict=True):
+            if p.data_ptr() != address or p.dtype is not dtype or p.shape != view.shape:
+                return f"put the parameter {name!r} into other memory ({p.dtype} on {p.device})"
+        return ""
 
     def _reset(self) -> None:
         """Put everything back where it was, so that the next job of this process computes what it should."""

@@ -137,12 +137,11 @@ def evaluated(problem: Problem, flat: FlatModule, point: Tensor) -> dict[str, fl
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), flat.intact("evaluate"):
             metrics = problem.evaluate(module)
     finally:
         for part, training in modes:
             part.training = training
-    flat.check_memory("evaluate")
     if not isinstance(metrics, Mapping):
         raise TypeError(f"evaluate must return a dict of names and numbers, got {metrics!r}")
     taken = sorted(set(COLUMNS) & metrics.keys())
