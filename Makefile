@@ -10,20 +10,24 @@ export OMP_NUM_THREADS ?= 1
 KEY := $(shell cat pyproject.toml constraints.txt | cksum | tr -d ' ')
 # Inside lib, so that a .venv that lost its packages has lost the stamp too.
 INSTALLED := $(VENV)/lib/.installed-$(KEY)
+INTEGRATIONS := .venv-integrations
+INTEGRATED := ipykernel nbclient
+TOGETHER := $(INTEGRATIONS)/lib/.installed-$(shell cat pyproject.toml constraints.txt integrations/constraints.txt | cksum | tr -d ' ')
 DOCS := $(VENV)/lib/.docs-$(KEY)
 
-.PHONY: help test quick matrix demo lint types imports pytest pytest-quick bench docs reproduce format clean
+.PHONY: help test quick integrations matrix demo lint types imports pytest pytest-quick bench docs reproduce format clean
 
 help:
 	@echo "make demo    train with every method under data-dependent delays; table and figure"
 	@echo "make test    lint, types, import rules and all tests"
 	@echo "make quick   lint, types, import rules and the fastest useful tests: under 90 s on two cores"
+	@echo "make integrations  the guides' examples as files, and a notebook, in an environment of its own"
 	@echo "make matrix  tests of optimizers, server and simulator on the oldest and newest torch and Python; large downloads"
 	@echo "make bench   the optimizers against torch's own and against memory traffic"
 	@echo "make docs    the documentation as a site"
 	@echo "make reproduce  the paper's experiments in size standard: hours, can be killed and resumed"
 	@echo "make format  rewrite the code in house style"
-	@echo "make clean   remove .venv, .venv-matrix and everything built"
+	@echo "make clean   remove .venv, .venv-integrations, .venv-matrix and everything built"
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@if [ -e $@ ]; then touch $@; else \
@@ -45,6 +49,20 @@ test: $(INSTALLED)  # types are checked while the first tests run
 
 quick: $(INSTALLED)
 	@$(MAKE) --no-print-directory -j 2 lint types imports pytest-quick
+
+# Its own environment: what is only integrated with must not decide the versions that everything else is tested with.
+$(TOGETHER): pyproject.toml constraints.txt integrations/constraints.txt
+	@if [ -e $@ ]; then touch $@; else \
+	  echo "Setting up $(INTEGRATIONS) from constraints.txt and integrations/constraints.txt" && \
+	  $(PYTHON) -m venv --clear $(INTEGRATIONS) && \
+	  $(INTEGRATIONS)/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt hatchling editables && \
+	  $(INTEGRATIONS)/bin/python -m pip install -qq --disable-pip-version-check --no-build-isolation -c constraints.txt \
+	    -c integrations/constraints.txt -e '.[dev]' $(INTEGRATED) && \
+	  rm -f $(INTEGRATIONS)/lib/.installed-* && touch $@; \
+	fi
+
+integrations: $(TOGETHER)
+	$(INTEGRATIONS)/bin/pytest -n 2 integrations
 
 matrix:  # needs no .venv: each pair of versions has one of its own in .venv-matrix
 	$(PYTHON) .ci/matrix.py $(PAIRS)
@@ -68,7 +86,7 @@ QUICK := tests/optim/test_twins.py tests/optim/test_kernels.py tests/optim/test_
   tests/trace tests/delays tests/simulation/test_replayer.py tests/engines/test_codec.py tests/test_house.py
 
 pytest-quick: $(INSTALLED)
-	$(BIN)/pytest -q -n 2 $(QUICK) --deselect tests/test_house.py::test_the_examples_on_the_pages_run
+	$(BIN)/pytest -q -n 2 $(QUICK) -k "not examples_of"
 
 demo: $(INSTALLED)
 	$(BIN)/latecomer demo
@@ -88,4 +106,4 @@ format: $(INSTALLED)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .venv-matrix site demo dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(INTEGRATIONS) .venv-matrix site demo dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

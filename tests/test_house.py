@@ -19,6 +19,7 @@ import polars as pl
 import pytest
 
 import latecomer
+from pages import PAGES, blocks, run_as_file, scripts
 from studies.stable_and_fair import tables
 
 ROOT = Path(__file__).parent.parent
@@ -75,19 +76,20 @@ def test_the_version_is_written_once_and_quoted_right() -> None:
         assert latecomer.__version__ in (ROOT / name).read_text()
 
 
-def blocks(path: Path) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+@pytest.mark.parametrize("number", range(4))
+def test_the_examples_of_the_readme_run_as_files_in_an_empty_folder(number: int, tmp_path: Path) -> None:
+    files = scripts(ROOT / "README.md")
+    assert len(files) == 4
+    run = run_as_file(files[number], tmp_path)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
 
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-
-@pytest.mark.parametrize("page", [p for p in PAGES if p.exists() and blocks(p)], ids=lambda p: p.name)
-def test_the_examples_on_the_pages_run(page: Path) -> None:
-    """All Python blocks of a page, one after the other in one namespace, as a reader would type them."""
-    namespace: dict[str, object] = {}
-    for block in blocks(page):
-        exec(compile(block, str(page), "exec"), namespace)
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name != "README.md" and blocks(p)], ids=lambda p: p.name)
+def test_the_examples_of_the_guides_run(page: Path) -> None:
+    """All in this process, file after file; ``make integrations`` starts each as a file of its own."""
+    for text in scripts(page):
+        exec(compile(text, str(page), "exec"), {"__name__": "__main__"})
 
 
 def test_links_between_pages_lead_somewhere() -> None:

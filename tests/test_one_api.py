@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import io
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,28 @@ def test_a_scheduler_that_follows_a_metric_is_refused_before_training(train: Any
 def test_a_scheduler_steps_with_every_update(train: Any) -> None:
     run = train(scheduler=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5))
     assert run.server.optimizer.param_groups[0]["lr"] == pytest.approx(0.05 * 0.5**20)
+
+
+@both
+def test_a_run_shows_itself_as_text_and_as_an_escaped_table(train: Any) -> None:
+    class Bold(Quadratic):
+        def evaluate(self, model: nn.Module) -> dict[str, float]:
+            return {"<b>score</b>": 0.125}
+
+    run = train(Bold(), method="delay-filtered", threshold=30)
+    text = repr(run)
+    for line in ("method: delay-filtered", "options: lr=0.05, threshold=30", "contributions: 20, 20 updates"):
+        assert f"  {line}\n" in text
+    assert "  final <b>score</b>: 0.125\n" in text
+    assert "  delay: mean 1.85, largest 2, 3 workers\n  faults: none\n" in text
+    html = run._repr_html_()
+    assert "final &lt;b&gt;score&lt;/b&gt;" in html
+    assert "<b>" not in html
+    assert "http" not in html
+    root = ElementTree.fromstring(html)
+    assert ["".join(cell.itertext()) for cell in root.iter("td")] == list(run.summary().values())
+    broken = dataclasses.replace(run, deaths=2, given_up={3: 7}, diverged_at=12)
+    assert "faults: 2 deaths, 1 given up\n  diverged: at arrival 12\n" in repr(broken)
 
 
 class Odd(Quadratic):

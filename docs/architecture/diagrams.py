@@ -38,7 +38,7 @@ AFTER = Step(
     "core/state.py",
     ("batch-norm averages, learning-rate scheduler,", "check for divergence"),
 )
-BATCH = Step("Problem.batch_of", "problems/base.py", ("the batch that the ticket's seed fixes",))
+BATCH = Step("Problem.micro_batches", "problems/base.py", ("the batch that the ticket's seed fixes",))
 CONTRIBUTOR = Step("Contributor.__call__", "core/gradient.py", ("seeds torch's generator with the ticket",))
 
 DIAGRAMS: dict[str, tuple[str, tuple[Band, ...]]] = {

@@ -326,10 +326,9 @@ def _check_statistics(make_engine: Callable[[], Engine], timeout: float) -> str:
         slots[0].statistics.copy_(torch.arange(count) + 1.0)
         engine.submit(0, Job(1, slot=0, evaluate=True))
         (event,) = _wait_for(engine, timeout, Evaluated)
-        flat.at(slots[0].points[0])
         here.averages.load(torch.arange(count) + 1.0)
         _require(
-            event.metrics == evaluated(problem, flat.module),
+            event.metrics == evaluated(problem, flat, slots[0].points[0]),
             "batch-normalisation statistics are not sent to an evaluation",
         )
     return "batch-normalisation statistics are sent both ways"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 import latecomer as lc
 from engine_tasks import Trouble, regression
 from latecomer.bench import soak
+from latecomer.cli.main import main
 from latecomer.engines import Done, Event
 from latecomer.engines.inline import InlineEngine
 from latecomer.testing import KillAt, _ended, _shared_memory
@@ -189,16 +191,80 @@ def test_a_contribution_that_comes_twice_counts_once(tmp_path: Path) -> None:
     replays(result, problem)
 
 
-def test_a_script_without_a_main_guard_raises_with_the_remedy(tmp_path: Path) -> None:
-    script = tmp_path / "careless.py"
-    script.write_text("import latecomer as lc\nlc.fit(lc.problems.quadratic(), lr=0.1, workers=1, steps=5)\n")
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, env=env)
-    assert run.returncode == 1
-    assert "needs `if __name__ == '__main__':`" in run.stderr.splitlines()[-1]
-
-
 def test_a_soak_of_kills_loses_nothing() -> None:
     found = soak(12, every=5)
     assert found.good
     assert found.kills == 12
+
+
+def test_a_run_in_which_most_tickets_fail_ends_with_one_sentence(tmp_path: Path) -> None:
+    """58 of 60 tickets fail; checkpoint and record are kept, and the same call continues when the task is right."""
+    (tmp_path / "tried").mkdir()
+    bad = tuple(number for number in range(60) if number not in (2, 30))
+    problem = Trouble(tmp_path / "tried", "raise", tickets=bad, times=3)
+    options = OPTIONS | {"workers": 1, "checkpoint": tmp_path / "ckpt", "record": tmp_path / "run.parquet"}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(
+            ValueError, match=r"^19 of 20 tickets were given up \(KeyError: 'no such sample'\), more than"
+        ):
+            lc.fit(problem, steps=60, **options)
+    assert not caught
+    assert len(lc.Trace.load(tmp_path / "run.parquet")) == 20
+    problem.times = 0  # corrected
+    result = lc.fit(problem, steps=60, **options)
+    exactly_once(result, 60)
+    assert result.resumed_at == 20
+    assert len(result.given_up) == 19
+
+
+@pytest.mark.parametrize("limit", [0.5, 1.0])
+def test_a_few_given_up_tickets_are_reported_one_by_one_and_the_rest_at_the_end(limit: float, tmp_path: Path) -> None:
+    bad = tuple(range(1, 20, 2)) if limit == 0.5 else tuple(range(1, 24))
+    problem = Trouble(tmp_path, "raise", tickets=bad, times=3)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = lc.fit(problem, steps=24, give_up_limit=limit, **(OPTIONS | {"workers": 1}))
+    told = [str(each.message) for each in caught]
+    assert [message[:8] for message in told[:5]] == [f"Ticket {number}" for number in bad[:5]]
+    assert told[5:] == [
+        f"{len(bad)} of 24 tickets were given up (KeyError: 'no such sample') and count with weight zero"
+    ]
+    assert len(result.given_up) == len(bad)
+
+
+@pytest.mark.parametrize("limit", [-0.1, 1.5, "half", None])
+def test_an_invalid_limit_is_refused(limit: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match="Invalid give_up_limit value"):
+        lc.fit(lc.problems.quadratic(), lr=0.1, steps=5, engine="inline", give_up_limit=limit)
+
+
+def test_most_tickets_failing_is_one_sentence_and_exit_code_2_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mostly_broken.py").write_text(MOSTLY_BROKEN)
+    command = ["train", f"{tmp_path}/mostly_broken.py:task", "--steps", "60", "--engine", "inline", "--workers", "1"]
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(
+        "latecomer: 17 of 20 tickets were given up (IndexError: broken), more than give_up_limit=0.5"
+    )
+    assert error.count("\n") == 1
+
+
+MOSTLY_BROKEN = """
+import torch
+import latecomer as lc
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 60
+
+    def __getitem__(self, index):
+        if index not in (2, 5, 6):
+            raise IndexError("broken")
+        return torch.ones(2), torch.ones(1)
+
+order = torch.utils.data.SequentialSampler(Data())
+task = lc.Task(torch.nn.Linear(2, 1), torch.nn.functional.mse_loss, Data(), batch_size=1, sampler=order)
+"""

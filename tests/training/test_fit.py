@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
-from torch.utils.data import IterableDataset, RandomSampler, WeightedRandomSampler
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
 
 import latecomer as lc
 from engine_tasks import by_sign, data, network, regression, score
@@ -21,7 +20,6 @@ from latecomer.cli.main import main
 from latecomer.cli.train import load_task
 from latecomer.engines.inline import InlineEngine
 from latecomer.engines.local import LocalEngine
-from latecomer.engines.payload import Payload
 from latecomer.engines.ray.cluster import import_ray
 from latecomer.testing import CHECKS, check_engine
 from latecomer.training import Task, replay
@@ -142,6 +140,12 @@ class Stream(IterableDataset[int]):
         yield 1
 
 
+class Endless(DataLoader[Any]):
+    def __iter__(self) -> Any:
+        while True:
+            yield from super().__iter__()
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -156,7 +160,17 @@ class Stream(IterableDataset[int]):
         ({"workers": 0}, "Invalid workers value: 0"),
         ({"timeout": -1.0}, "Invalid timeout value"),
         ({"clip_norm": -1.0}, "Invalid clip_norm value"),
-        ({"loss_fn": None}, "fit needs a loss_fn"),
+        ({"steps": None}, "either steps=.* or epochs=.* got neither"),
+        ({"epochs": 1}, "either steps=.* or epochs=.* got both"),
+        ({"steps": None, "epochs": 0}, "Invalid epochs value: 0"),
+        ({"steps": None, "epochs": 1, "dataset": None, "batch_fn": draw}, "epochs= needs a dataset"),
+        ({"dataset": None, "batch_fn": draw, "batch_size": 8}, "belong to a dataset: with batch_fn leave them out"),
+        ({"autocast": "float16"}, "float16 needs loss scaling"),
+        ({"autocast": "int8"}, "expected None or 'bfloat16'"),
+        ({"accumulate": 0}, "Invalid accumulate value: 0"),
+        ({"dataset": DataLoader(Stream())}, "pass batch_fn="),
+        ({"dataset": DataLoader(data(), batch_size=8), "batch_size": 8}, "The DataLoader has its own batch_size"),
+        ({"dataset": Endless(data(), batch_size=8)}, "Endless changes how a DataLoader draws batches"),
         ({"groups": ("a", "b")}, "one name per group"),
         ({"checkpoint": __file__}, "is a file"),
     ],
@@ -165,44 +179,6 @@ def test_invalid_arguments_raise_before_anything_starts(change: dict[str, Any], 
     options: dict[str, Any] = {"loss_fn": nn.functional.mse_loss, "dataset": data(), "steps": 5, "lr": 0.1, **change}
     with pytest.raises((ValueError, TypeError), match=words):
         lc.fit(network(), **options)
-
-
-def test_a_lambda_or_an_inner_function_raises_with_the_remedy() -> None:
-    def inner(model: nn.Module, batch: Any) -> torch.Tensor:
-        return model(batch[0]).sum()
-
-    for function, words in ((inner, "inside another"), (lambda model, batch: model(batch[0]).sum(), "A lambda")):
-        with pytest.raises(TypeError, match=f"{words}.*engine='inline'|{words}.*if __name__"):
-            lc.fit(network(), function, data(), lr=0.1, steps=5)
-        lc.fit(network(), function, data(), lr=0.001, steps=5, engine="inline")
-
-
-def test_what_workers_are_sent_is_what_was_there() -> None:
-    big = nn.Sequential(*(nn.Linear(128, 128) for _ in range(6)))
-    tied = torch.randn(300, 100)
-    sent = {"model": big, "a": tied, "b": tied, "half": tied.bfloat16(), "part": tied[:, :50], "one": torch.tensor(3.0)}
-    sent |= {"array": np.arange(10_000), "words": np.array(["x"] * 5000, dtype=object)}
-    payload = Payload(sent)
-    got = payload.load()
-    payload.close()
-    assert all(torch.equal(a, b) for a, b in zip(big.parameters(), got["model"].parameters(), strict=True))
-    assert got["a"] is got["b"]
-    assert all(torch.equal(got[key], sent[key]) for key in ("a", "half", "part", "one"))
-    assert np.array_equal(got["array"], sent["array"])
-    assert np.array_equal(got["words"], sent["words"])
-    got["a"].zero_()  # private pages: no other process sees it
-    assert tied.abs().sum() > 0
-
-
-def test_a_notebook_cell_raises_with_the_remedy() -> None:
-    code = (
-        "import latecomer as lc, torch\n"
-        "def loss(model, batch): return model(batch[0]).sum()\n"
-        "data = torch.utils.data.TensorDataset(torch.ones(64, 3))\n"
-        "lc.fit(torch.nn.Linear(3, 1), loss, data, lr=0.1, steps=5)\n"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert "of a notebook or a console" in run.stderr.splitlines()[-1]
 
 
 def test_a_buffer_that_cannot_be_averaged_is_refused() -> None:

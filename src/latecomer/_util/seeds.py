@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["picks", "sample_seeds", "stream", "uniforms"]
+__all__ = ["part_seed", "picks", "sample_seeds", "stream", "uniforms"]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -22,6 +22,11 @@ def sample_seeds(seed: int, tickets: int, first: int = 0) -> NDArray[np.uint64]:
     """Return the sample seeds of tickets ``first`` to ``first + tickets - 1``; only seed and ticket decide them."""
     start = np.random.SeedSequence([seed, zlib.crc32(b"samples")]).generate_state(1, np.uint64)
     return _mixed(start + (np.arange(first, first + tickets, dtype=np.uint64) + np.uint64(1)) * _GOLDEN)
+
+
+def part_seed(sample: int, index: int) -> int:
+    """Return the seed of a part of a ticket's sample; the first part has the sample's own."""
+    return sample if index == 0 else int(stream(sample, "part", index).integers(2**64, dtype=np.uint64))
 
 
 def picks(sample: int, size: int, below: int) -> NDArray[np.int64]:

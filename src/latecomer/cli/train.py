@@ -54,8 +54,10 @@ class Train:
     """Send points and gradients as bfloat16, rounded (--engine ray)."""
     data_plane: Literal["zeromq", "object-store"] | None = None
     """How tensors are sent where memory is not shared; zeromq if left out (--engine ray)."""
-    steps: int = 1000
-    """Length of the run, in contributions."""
+    steps: int | None = None
+    """Length of the run, in contributions; 1000 if neither --steps nor --epochs is given."""
+    epochs: float | None = None
+    """How often to go through the dataset, instead of --steps."""
     evaluate_every: int | None = None
     """Contributions between evaluations; a tenth of the run if left out."""
     checkpoint: Path | None = None
@@ -68,6 +70,8 @@ class Train:
     """Folder for TensorBoard."""
     sync: bool = False
     """Wait for all workers before every update, for comparison."""
+    give_up_limit: float = 0.5
+    """The run ends with an error if more than this share of the tickets fails again and again."""
     timeout: float | None = None
     """Seconds after which a job counts as hung and its worker is killed; never if left out."""
     save: Path | None = None
@@ -118,13 +122,15 @@ class Train:
             min_workers=self.min_workers,
             max_workers=self.max_workers,
             engine=self._engine(),
-            steps=self.steps,
+            steps=1000 if self.steps is None and self.epochs is None else self.steps,
+            epochs=self.epochs,
             evaluate_every=self.evaluate_every,
             checkpoint=self.checkpoint,
             checkpoint_every=self.checkpoint_every,
             record=self.record,
             tensorboard=self.tensorboard,
             sync=self.sync,
+            give_up_limit=self.give_up_limit,
             timeout=self.timeout,
             seed=self.seed,
             progress=console,

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["FlatModule", "uncompiled"]
+__all__ = ["FlatModule", "digest", "uncompiled"]
+
+_MOVED = (
+    "{who} {what}, so training would go on without it: inside loss_fn and evaluate, do not call model.to(), "
+    ".bfloat16(), .half() or .double() and do not replace parameters or layers; move the inputs instead, use "
+    "autocast='bfloat16' for bfloat16, convert the model before the run, and evaluate a copy.deepcopy(model)"
+)
+
+
+class _Views(NamedTuple):
+    """Views of a flat tensor, one per parameter, and the addresses at which they were made."""
+
+    tensors: list[Tensor]
+    addresses: list[int]
 
 
 class FlatModule:
@@ -25,7 +40,8 @@ class FlatModule:
         if not isinstance(module, nn.Module):
             raise TypeError(f"Invalid model: {type(module).__name__} (expected a torch.nn.Module)")
         self.module = module
-        self._params = [p for p in module.parameters() if p.requires_grad]
+        trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        self._names, self._params = list(trained), list(trained.values())
         if not self._params:
             raise ValueError("The module has no parameters to train")
         kinds = {(p.dtype, p.device) for p in self._params}
@@ -37,8 +53,9 @@ class FlatModule:
         for view, p in zip(self.views(start), self._params, strict=True):
             view.copy_(p.detach())
         self.x = nn.Parameter(start)
-        self._views: dict[int, list[Tensor]] = {}
+        self._views: dict[int, _Views] = {}
         self._bound: int | None = None
+        self._parts = _Parts(module)
         self.at(self.x)
 
     def views(self, flat: Tensor) -> list[Tensor]:
@@ -49,18 +66,19 @@ class FlatModule:
             for piece, p, stride in zip(pieces, self._params, self._strides, strict=True)
         ]
 
-    def _cached(self, flat: Tensor) -> list[Tensor]:
+    def _cached(self, flat: Tensor) -> _Views:
         # Views keep their memory alive, so an address in this cache never refers to another tensor.
         key = flat.data_ptr()
         views = self._views.get(key)
         if views is None:
-            views = self._views[key] = self.views(flat)
+            tensors = self.views(flat)
+            views = self._views[key] = _Views(tensors, [view.data_ptr() for view in tensors])
         return views
 
     def at(self, flat: Tensor) -> nn.Module:
         """Point the module's parameters at ``flat`` without a copy, and return the module."""
         if self._bound != flat.data_ptr():
-            for p, view in zip(self._params, self._cached(flat), strict=True):
+            for p, view in zip(self._params, self._cached(flat).tensors, strict=True):
                 p.data = view
             self._bound = flat.data_ptr()
         return self.module
@@ -68,23 +86,110 @@ class FlatModule:
     def gradient(self, flat: Tensor, loss: Callable[[nn.Module], Tensor], out: Tensor) -> Tensor:
         """Evaluate a loss at ``flat``, write its gradient into ``out`` and return the loss."""
         module = self.at(flat)
-        views = self._cached(out)
+        views, addresses = self._cached(out)
         for p, view in zip(self._params, views, strict=True):
             p.grad = view
         out.zero_()
-        value = loss(module)
+        with self.intact("The loss"):
+            value = loss(module)
         if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
             shown = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
             raise TypeError(f"A problem's loss must return one number that depends on the parameters, got {shown}")
-        value.backward()  # type: ignore[no-untyped-call]
         for p, view in zip(self._params, views, strict=True):
-            if p.grad is not view and p.grad is not None:  # the loss called zero_grad: autograd made a new tensor
-                view.copy_(p.grad)
+            if p.grad is not view:  # the loss called zero_grad
+                _ = view.zero_() if p.grad is None else view.copy_(p.grad)
+                p.grad = view
+        value.backward()  # type: ignore[no-untyped-call]
+        for p, view, address in zip(self._params, views, addresses, strict=True):
+            if p.grad is not view or view.data_ptr() != address:
+                self._reset()
+                raise ValueError(_MOVED.format(who="The loss or a hook", what="put a gradient into other memory"))
         return value.detach()
+
+    @contextlib.contextmanager
+    def intact(self, who: str) -> Iterator[None]:
+        """Run the user's code; raise afterwards if the module's parameters are no longer where `at` has put them.
+
+        ``Module._apply``, which ``model.to(...)``, ``.bfloat16()`` and others call, gives parameters *and* the
+        gradients they hold other memory, while the Python objects stay the same.
+
+        Args:
+            who: Whose code it is, for the message.
+        """
+        try:
+            yield
+        finally:  # also after an exception of the user's code, so that the next job does not suffer from it
+            moved = self._moved()
+            if moved:
+                with contextlib.suppress(RuntimeError):  # a device whose memory cannot be swapped back
+                    self._reset()
+        if moved:
+            raise ValueError(_MOVED.format(who=who, what=moved))
+
+    def _moved(self) -> str:
+        """Return what is no longer where it was put, or an empty string."""
+        if self._bound is None:
+            return ""
+        replaced = self._parts.replaced()
+        if replaced:
+            return replaced
+        dtype = self.x.dtype
+        for name, p, view, address in zip(self._names, self._params, *self._views[self._bound], strict=True):
+            if p.data_ptr() != address or p.dtype is not dtype or p.shape != view.shape:
+                return f"put the parameter {name!r} into other memory ({p.dtype} on {p.device})"
+        return ""
+
+    def _reset(self) -> None:
+        """Put everything back where it was, so that the next job of this process computes what it should."""
+        for p in self._params:
+            p.grad = None
+        self._views, self._bound = {}, None
+        self._parts.restore()
+        self.at(self.x)
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of the module's state dict at ``x``."""
         return {key: value.detach().clone() for key, value in self.at(self.x).state_dict().items()}
+
+
+class _Parts:
+    """The layers, parameters and buffers of a module, as they were registered when it was made."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._layers: list[tuple[dict[str, Any], str, Any]] = []
+        self._parameters: list[tuple[dict[str, Any], str, Any]] = []
+        self._constants: list[tuple[dict[str, Any], str, Any, Tensor]] = []  # buffers and what is frozen
+        for layer in module.modules():
+            self._layers += [(layer._modules, name, part) for name, part in layer._modules.items() if part is not None]
+            for name, p in layer._parameters.items():
+                if p is not None and p.requires_grad:
+                    self._parameters.append((layer._parameters, name, p))
+                elif p is not None:
+                    self._constants.append((layer._parameters, name, p, p.data))
+            buffers = ((name, buffer) for name, buffer in layer._buffers.items() if buffer is not None)
+            self._constants += [(layer._buffers, name, buffer, buffer.data) for name, buffer in buffers]
+
+    def replaced(self) -> str:
+        """Return what was replaced by another object, or an empty string."""
+        for owner, name, part in self._layers:
+            if owner.get(name) is not part:
+                return f"replaced the layer {name!r}"
+        for owner, name, part in self._parameters:
+            if owner.get(name) is not part:
+                return f"replaced the parameter {name!r}"
+        return ""
+
+    def restore(self) -> None:
+        """Register everything again, constants with their old memory."""
+        for owner, name, part in [*self._layers, *self._parameters]:
+            owner[name] = part
+        for owner, name, part, data in self._constants:
+            owner[name], part.data = part, data
+
+
+def digest(x: Tensor) -> str:
+    """Return the SHA-256 of a tensor's bytes."""
+    return hashlib.sha256(x.detach().cpu().contiguous().view(torch.uint8).numpy().data).hexdigest()
 
 
 def uncompiled(module: Any) -> Any:

@@ -9,7 +9,7 @@ from numbers import Real
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..optim._kernels import combine
 from ..problems.base import Problem
@@ -19,6 +19,8 @@ from .history import COLUMNS
 from .rng import other_generators
 
 __all__ = ["Contributor", "evaluated", "one_thread"]
+
+_Batches = Sequence[tuple[int, Any]]  # seeds and micro-batches of a ticket
 
 
 class Contributor:
@@ -71,33 +73,48 @@ class Contributor:
             here: Coefficient of the gradient at the iterate, by `AsyncOptimizer.coefficients`.
             before: Coefficient of the gradient at the iterate before.
         """
-        batch = self.problem.batch_of(number, sample, group)
+        batches = self.problem.micro_batches(number, sample, group)
         if self._bf16:
             points = [_rounded_to_bf16(point) for point in points]
-        loss = self._contribution(points, out, batch, sample, version, here, before)
+        loss = self._contribution(points, out, batches, version, here, before)
         if self._bf16:
             out.copy_(_rounded_to_bf16(out))
         return loss
 
     def _contribution(
-        self, points: Sequence[Tensor], out: Tensor, batch: Any, sample: int, version: int, here: float, before: float
+        self, points: Sequence[Tensor], out: Tensor, batches: _Batches, version: int, here: float, before: float
     ) -> float:
         if self.averages.has_buffers:
             with self.averages.fresh():
-                loss = self._gradient(points[0], batch, sample, out)
+                loss = self._gradient(points[0], batches, out)
         else:
-            loss = self._gradient(points[0], batch, sample, out)
+            loss = self._gradient(points[0], batches, out)
         if self._second is None:
             return loss
         if version == 1:  # x_0 = x_1, so both gradients are the same
             combine(out, out, here, before)
         else:
             with self.averages.unchanged():
-                self._gradient(points[1], batch, sample, self._second)
+                self._gradient(points[1], batches, self._second)
             combine(out, self._second, here, before)
         return loss
 
-    def _gradient(self, point: Tensor, batch: Any, sample: int, out: Tensor) -> float:
+    def _gradient(self, point: Tensor, batches: _Batches, out: Tensor) -> float:
+        """Write the mean gradient of a ticket's micro-batches into ``out``, and return their mean loss."""
+        (sample, batch), *others = batches
+        loss = self._gradient_of(point, batch, sample, out)
+        if others:
+            # A sum of its own: the loss may call zero_grad, which clears what backward has written into `out`.
+            total = out.clone()
+            for sample, batch in others:
+                loss += self._gradient_of(point, batch, sample, out)
+                total.add_(out)
+            torch.div(total, len(batches), out=out)
+            loss /= len(batches)
+        self.problem.clip(out)
+        return loss
+
+    def _gradient_of(self, point: Tensor, batch: Any, sample: int, out: Tensor) -> float:
         torch.default_generator.manual_seed(sample >> 1)  # for dropout and similar layers
         target = out.view_as(out)  # torch may resize its output; the slot must keep its shape
         if self.problem.gradient(point, batch, target):
@@ -107,7 +124,6 @@ class Contributor:
         else:
             with other_generators(sample):
                 loss = float(self.flat.gradient(point, lambda module: self.problem.loss(module, batch), out))
-        self.problem.clip(out)
         return loss
 
 
@@ -115,12 +131,13 @@ def _rounded_to_bf16(tensor: Tensor) -> Tensor:
     return tensor.to(torch.bfloat16).to(tensor.dtype)
 
 
-def evaluated(problem: Problem, module: nn.Module) -> dict[str, float]:
-    """Return a problem's metrics, computed without gradients; every layer keeps its mode."""
+def evaluated(problem: Problem, flat: FlatModule, point: Tensor) -> dict[str, float]:
+    """Return a problem's metrics at a point, computed without gradients; every layer keeps its mode."""
+    module = flat.at(point)
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), flat.intact("evaluate"):
             metrics = problem.evaluate(module)
     finally:
         for part, training in modes:

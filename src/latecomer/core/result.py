@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from html import escape
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,12 @@ from torch import Tensor
 
 from ..server import Server
 from ..trace import Trace
+from .history import COLUMNS
 
 __all__ = ["Run"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """The result of `latecomer.simulate` and `latecomer.fit`.
 
@@ -48,6 +51,8 @@ class Run:
         ['update', 'time', 'arrival', 'train_loss', 'delay', 'loss', 'squared_gradient']
         >>> run.final["update"], run.diverged_at, run.deaths
         (100, None, 0)
+        >>> run.summary()["contributions"], run.summary()["faults"]
+        ('100, 100 updates', 'none')
     """
 
     method: str
@@ -68,7 +73,51 @@ class Run:
     resumed_at: int = 0
     seconds: float = 0.0
 
+    def summary(self) -> dict[str, str]:
+        """Return the run in a few words by name: method, options, length, final metrics, delays and faults."""
+        trace, final = self.trace, self.final if self.history.height else {}
+        rows = {"method": self.method}
+        rows["options"] = ", ".join(f"{name}={_shown(value)}" for name, value in self.options.items()) or "defaults"
+        rows["contributions"] = f"{len(trace):,}, {self.server.optimizer.t:,} updates"
+        metrics = {name: value for name, value in final.items() if name not in COLUMNS and value is not None}
+        if final.get("train_loss") is not None:
+            metrics = {"train_loss": final["train_loss"]} | metrics
+        rows |= {f"final {name}": _shown(value) for name, value in metrics.items()}
+        if len(trace):
+            delay = trace.delay
+            rows["delay"] = f"mean {delay.mean():.2f}, largest {delay.max()}, {trace.header.workers} workers"
+        faults = {"deaths": self.deaths, "failures": self.failures, "given up": len(self.given_up)}
+        faults |= {"not finite": self.non_finite}
+        rows["faults"] = ", ".join(f"{count} {name}" for name, count in faults.items() if count) or "none"
+        if self.diverged_at is not None:
+            rows["diverged"] = f"at arrival {self.diverged_at:,}"
+        if self.resumed_at:
+            rows["resumed"] = f"at arrival {self.resumed_at:,}"
+        if self.seconds:
+            rows["seconds"] = f"{self.seconds:.1f}"
+        return rows
+
+    def __repr__(self) -> str:
+        return "Run(\n" + "".join(f"  {name}: {value}\n" for name, value in self.summary().items()) + ")"
+
+    def _repr_html_(self) -> str:
+        """Return a small table, which notebooks show."""
+        left = 'style="text-align: left"'
+        cells = "".join(
+            f"<tr><th {left}>{escape(name)}</th><td {left}>{escape(value)}</td></tr>"
+            for name, value in self.summary().items()
+        )
+        return f"<table><tbody>{cells}</tbody></table>"
+
     @property
     def final(self) -> dict[str, Any]:
         """The last row of the history."""
         return self.history.row(-1, named=True)
+
+
+def _shown(value: Any) -> str:
+    """Return a number with four digits; anything else by its repr, cut short."""
+    if isinstance(value, Real) and not isinstance(value, (bool, int)):
+        return f"{float(value):.4g}"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,12 +16,13 @@ from ..policy import Policy, Ticket
 from ..problems.base import Problem
 from ..server import Outcome, Server, SlotPool
 from .batchnorm import RunningAverages
-from .flat import FlatModule
+from .flat import FlatModule, digest
 
 __all__ = ["NON_FINITE_LIMIT", "RunState"]
 
 NON_FINITE_LIMIT = 100
 """Number of consecutive non-finite contributions that ends a run."""
+_MUST_HAVE_MOVED = 100  # number of applied contributions after which unchanged parameters give a warning
 
 
 class RunState:
@@ -60,6 +62,7 @@ class RunState:
     ) -> None:
         self.problem, self.method, self.options, self.seed = problem, method, dict(options), seed
         self.flat = FlatModule(problem.model(seed))
+        self.start = digest(self.flat.x)
         self.averages = RunningAverages(self.flat.module)
         self.optimizer = known_method(method)([self.flat.x], **options)
         self._scheduler_name = stable_name(scheduler)
@@ -74,7 +77,7 @@ class RunState:
             slots=slots,
         )
         self.diverged_at: int | None = None
-        self._bad_in_a_row = 0
+        self._bad_in_a_row = self._applied = 0
         self._updates = self.optimizer.t
 
     @property
@@ -103,10 +106,23 @@ class RunState:
             self.scheduler.step()
         if applied:
             self._bad_in_a_row = 0
+            self._applied += 1
+            if self._applied == _MUST_HAVE_MOVED:
+                self._warn_if_unmoved()
         elif not outcome.finite:
             self._bad_in_a_row += 1
             if self._bad_in_a_row >= NON_FINITE_LIMIT or not self.finite:
                 self.diverged_at = outcome.arrival
+
+    def _warn_if_unmoved(self) -> None:
+        if digest(self.flat.x) == self.start:
+            rates = sorted({float(group["lr"]) for group in self.optimizer.param_groups})
+            warnings.warn(
+                f"After {_MUST_HAVE_MOVED} applied contributions no parameter has changed (lr is now "
+                f"{', '.join(f'{lr:g}' for lr in rates)}). Usual reasons: lr is 0 or too small for the parameters' "
+                "dtype, the loss does not depend on the parameters, or those it depends on have requires_grad=False",
+                stacklevel=2,
+            )
 
     def describe(self) -> dict[str, Any]:
         """Return what identifies the run, so that a checkpoint of another run is refused."""
@@ -122,6 +138,8 @@ class RunState:
                 "buffers": dict(self.flat.module.named_buffers()),
                 "scheduler": None if self.scheduler is None else dict(self.scheduler.state_dict()),
                 "bad_in_a_row": self._bad_in_a_row,
+                "applied": self._applied,
+                "start": self.start,
                 "diverged_at": self.diverged_at,
             }
         )
@@ -134,6 +152,7 @@ class RunState:
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
         self._bad_in_a_row, self.diverged_at = state["bad_in_a_row"], state["diverged_at"]
+        self._applied, self.start = state["applied"], state["start"]
         self._updates = self.optimizer.t
 
     def output(self) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Runs all workers in this process, one job at a time: for debugging, and for code that cannot be imported."""
+"""Runs all workers in this process, one job at a time, for debugging."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["InlineEngine"]
 class InlineEngine(Engine):
     """Computes jobs in this process, in the order they were submitted: deterministic.
 
-    Lambdas, notebook cells and debuggers work. No two jobs run at the same time, so the workers take turns.
+    Debuggers work, and nothing has to be pickled. No two jobs run at the same time, so the workers take turns.
 
     Examples:
         >>> import latecomer as lc

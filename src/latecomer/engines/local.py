@@ -10,9 +10,11 @@ import os
 import selectors
 import signal
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing import spawn
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from typing import Any
@@ -29,6 +31,8 @@ __all__ = ["LocalEngine"]
 
 _START = 2**64 - 1  # ticket number of a worker that fails before its first ticket
 _PR_SET_PDEATHSIG = 1
+_NAME = "latecomer worker"  # process names begin with it
+_START_LOCK = threading.Lock()
 
 
 @dataclass
@@ -73,8 +77,11 @@ class LocalEngine(Engine):
 
     def start(self, spec: WorkerSpec, seats: int, slots: int) -> Sequence[Slot]:
         """Create the memory, then start the processes."""
-        if getattr(multiprocessing.current_process(), "_inheriting", False):  # a worker that imports the main script
-            raise ValueError("A worker process tried to start workers: put `if __name__ == '__main__':` around fit")
+        if multiprocessing.current_process().name.startswith(_NAME):
+            raise ValueError(
+                "A module that a worker imports calls fit: put the call under `if __name__ == '__main__':`, or into a "
+                "function"
+            )
         self._payload = Payload(spec)
         self._count = slots
         _, size = slots_of(spec, slots)
@@ -95,10 +102,11 @@ class LocalEngine(Engine):
         process = self._context.Process(
             target=_serve,
             args=(seat, worker_jobs, worker_answers, self._block, self._payload, self._count),
-            name=f"latecomer worker {seat}",
+            name=f"{_NAME} {seat}",
             daemon=True,
         )
-        process.start()
+        with _without_main_script():
+            process.start()
         worker_jobs.close()
         worker_answers.close()
         self._seats[seat] = _WorkerProcess(process, jobs, answers)
@@ -187,6 +195,30 @@ class LocalEngine(Engine):
         if self._payload is not None:
             self._payload.close()
         self._slots = []
+
+
+@contextlib.contextmanager
+def _without_main_script() -> Iterator[None]:
+    """Start processes that do not import the main script: what they need of it is in the payload, by value.
+
+    Python's fork server imports it into every process, with no way to say otherwise. A script without
+    ``if __name__ == "__main__":`` would start again in every worker.
+    """
+    original = spawn.get_preparation_data
+
+    def prepared(name: str) -> dict[str, Any]:
+        data: dict[str, Any] = original(name)
+        if name.startswith(_NAME):  # another thread may be starting processes of its own
+            data.pop("init_main_from_path", None)
+            data.pop("init_main_from_name", None)
+        return data
+
+    with _START_LOCK:
+        spawn.get_preparation_data = prepared
+        try:
+            yield
+        finally:
+            spawn.get_preparation_data = original
 
 
 def _serve(seat: int, jobs: Connection, answers: Connection, block: Block, payload: Payload, count: int) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import io
 import pickle
-import sys
-from types import FunctionType
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import torch
 from torch import Tensor
@@ -19,15 +18,18 @@ __all__ = ["Payload"]
 _LARGE = 1 << 14  # bytes from which an array is shared instead of pickled
 _LINE = 64
 _REMEDY = (
-    "define it at the top level of a .py file that can be imported (a script is one, with the call to fit under "
-    "`if __name__ == '__main__':`), or pass engine='inline' to stay in this process"
+    "the task, or a function or class of its script, uses this object; create it where it is used or in a module that "
+    "is imported, or pass engine='inline' to stay in this process"
 )
 
 
 class Payload:
     """A pickled object in shared memory, to be unpickled in any number of processes.
 
-    Large tensors and arrays are not copied per process: pages are shared until a process writes to them.
+    Functions and classes of importable modules are sent by name. Those of the main script or of a notebook, lambdas and
+    functions inside functions are sent by value, with the globals they use. So workers never import the main script,
+    and it needs no ``if __name__ == "__main__":``. Large tensors and arrays are not copied per process: pages are
+    shared until a process writes to them.
 
     Args:
         thing: The object.
@@ -39,8 +41,6 @@ class Payload:
         try:
             pickler.dump(thing)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            if isinstance(error, _UnsendableError):
-                raise TypeError(str(error)) from None
             raise TypeError(f"This task cannot be sent to a worker process ({error}): {_REMEDY}") from None
         self._start, self._length = pickler.size, buffer.getbuffer().nbytes
         self.block: Block = allocate(self._start + self._length)
@@ -60,11 +60,7 @@ class Payload:
         self.block.close()
 
 
-class _UnsendableError(TypeError):
-    """An object that no other process can import."""
-
-
-class _Pickler(pickle.Pickler):
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, protocol=5)
         self.size = 0
@@ -73,9 +69,6 @@ class _Pickler(pickle.Pickler):
         self._kept: list[Any] = []  # keeps objects alive, so that no id is used again
 
     def persistent_id(self, obj: Any) -> Any:
-        if isinstance(obj, (type, FunctionType)):
-            _check_importable(obj)
-            return None
         array: Any = None
         if type(obj) is Tensor and obj.device.type == "cpu" and obj.layout is torch.strided:
             plain = obj.is_contiguous() and not obj.requires_grad and not obj.is_conj() and not obj.is_quantized
@@ -112,19 +105,3 @@ class _Unpickler(pickle.Unpickler):
                 array = np.frombuffer(self._memory, dtype=np.dtype(name), count=count, offset=offset)
                 self._made[offset] = array.reshape(shape)
         return self._made[offset]
-
-
-def _check_importable(thing: Any) -> None:
-    """Raise if a worker could not import this class or function by name."""
-    name = thing.__qualname__
-    kind = "class" if isinstance(thing, type) else "function"
-    if "<lambda>" in name:
-        raise _UnsendableError(f"A lambda cannot be sent to a worker process: {_REMEDY}")
-    if "<locals>" in name:
-        raise _UnsendableError(
-            f"The {kind} {name!r} cannot be sent to a worker process, it is defined inside another: {_REMEDY}"
-        )
-    if thing.__module__ == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
-        raise _UnsendableError(
-            f"The {kind} {name!r} of a notebook or a console cannot be sent to a worker process: {_REMEDY}"
-        )

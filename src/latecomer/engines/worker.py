@@ -54,9 +54,8 @@ class Worker:
 
     def _evaluate(self, job: Job) -> Evaluated:
         slot = self.slots[job.slot]
-        module = self.flat.at(slot.points[0])
         self.contribute.averages.load(slot.statistics)
-        return Evaluated(self.seat, job.number, evaluated(self.problem, module))
+        return Evaluated(self.seat, job.number, evaluated(self.problem, self.flat, slot.points[0]))
 
 
 def failure(seat: int, number: int, error: BaseException) -> Failed:

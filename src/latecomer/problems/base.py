@@ -72,6 +72,13 @@ class Problem(ABC):
         """
         return self.batch(sample, group)
 
+    def micro_batches(self, number: int, sample: int, group: int) -> list[tuple[int, Any]]:
+        """Return what a ticket consists of, as seeds and batches; its gradient is the mean of theirs.
+
+        By default one batch, that of `batch_of`.
+        """
+        return [(sample, self.batch_of(number, sample, group))]
+
     def group_of(self, number: int, sample: int) -> int:
         """Return the group of a ticket if no schedule has one: drawn by the shares, as the delay models do."""
         if self.groups == 1:

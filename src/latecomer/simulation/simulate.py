@@ -125,7 +125,7 @@ class Simulation:
     def evaluate(self) -> None:
         """Add a row to the history."""
         state, arrivals = self.state, self.server.arrivals
-        metrics = evaluated(self.problem, state.flat.at(state.flat.x))
+        metrics = evaluated(self.problem, state.flat, state.flat.x)
         row = self.history.begin(self.optimizer.t, arrivals, self.now) | metrics
         self.history.add(row)
         if state.diverged_at is None and not (math.isfinite(metrics.get("loss", 0.0)) and state.finite):

@@ -17,11 +17,8 @@ __all__ = ["WAIT_WARNING", "Evaluator"]
 _SNAPSHOTS = 3  # memory for this many unevaluated snapshots
 WAIT_WARNING = 30.0
 """Seconds of waiting for a worker after which a warning tells the user why nothing happens."""
-IMPORTABLE = (
-    "everything a task uses must be importable, and a script that calls fit needs `if __name__ == '__main__':` around "
-    "the call"
-)
-"""Common reasons why workers do not start."""
+IMPORTABLE = "every module that the task uses must be importable in a new process"
+"""The most common reason why workers do not start."""
 
 
 class Evaluator:

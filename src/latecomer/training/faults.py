@@ -7,7 +7,7 @@ import math
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 
 from ..engines import Died, Engine, Event, Failed
@@ -20,6 +20,8 @@ from .workers import WorkerSeats
 __all__ = ["FaultHandling", "StartupFailures"]
 
 _MAX_FIRST_FAILURES = 3  # this many given-up tickets before any success end a run whose task raises
+_MIN_TICKETS = 20  # fewer tickets than this say nothing about the share that is given up
+_MAX_WARNINGS = 5  # this many given-up tickets are reported one by one, the others in one sentence at the end
 
 
 class StartupFailures:
@@ -59,6 +61,7 @@ class FaultHandling(ABC):
     min_workers: int
     steps: int
     attempts: int
+    give_up_limit: float
     timeout: float | None
 
     def __init__(self, workers: int, max_workers: int) -> None:
@@ -72,6 +75,9 @@ class FaultHandling(ABC):
         self._seats, self._startup_failures = WorkerSeats(workers), StartupFailures(max_workers)
         self._events: deque[Event] = deque()
         self._deferred_warnings: list[str] = []
+        self._unreported = 0  # given-up tickets without a warning of their own
+        self._give_up_reasons: Counter[str] = Counter()
+        self._at_start = (0, 0)  # given-up tickets and arrivals when this call began
         self._warned_missing = False
 
     @property
@@ -128,27 +134,67 @@ class FaultHandling(ABC):
             self.state.lose(ticket, self.now, raised is not None)
             self._issue_tickets()
             return
-        samples = f"sample {ticket.sample}"
         # If the first tickets all raise, the task is wrong: stop with its error instead of counting zeros to the end.
         no_success_yet = self.server.arrivals == self.server.given_up
         if no_success_yet and raised is not None and self.server.arrivals + 1 >= min(_MAX_FIRST_FAILURES, self.steps):
             where = f" ({raised.where})" if raised.where else ""
             raise ValueError(f"The task raised on its first tickets: {reason}{where}")
+        self._report(ticket, failed, reason)
+        self._arrived(ticket, self.state.give_up(ticket, self.now, raised is not None), math.nan)
+        self._emit_deferred_warnings()
+
+    @property
+    def _too_many_given_up(self) -> bool:
+        given_up, arrivals = self._since_start
+        return given_up > self.give_up_limit * arrivals
+
+    @property
+    def _since_start(self) -> tuple[int, int]:
+        """Given-up tickets and arrivals of this call: what failed before a restart may work now."""
+        before_given_up, before = self._at_start
+        return self.server.given_up - before_given_up, self.server.arrivals - before
+
+    def _check_given_up(self) -> None:
+        """End the run if too many tickets were given up.
+
+        It is called after an arrival was counted, so the checkpoint and the record of the ended run include it.
+        """
+        if self._too_many_given_up and self._since_start[1] >= min(_MIN_TICKETS, self.steps - self._at_start[1]):
+            raise ValueError(
+                f"{self._summary()}, more than give_up_limit={self.give_up_limit:g} allows. Correct the task; with a "
+                "checkpoint, the same call then continues the run"
+            )
+
+    def _report(self, ticket: Ticket, failed: int, reason: str) -> None:
+        """Prepare the warning of a ticket that is given up."""
+        self._give_up_reasons[reason] += 1
+        if self._since_start[0] >= _MAX_WARNINGS:
+            self._unreported += 1
+            return
+        samples = f"sample {ticket.sample}"
         with contextlib.suppress(Exception):  # user code, which may raise here too
             samples = self.state.problem.describe_samples(ticket.number, ticket.sample)
         self._deferred_warnings.append(
             f"Ticket {ticket.number} ({samples}) failed {failed} times, last: {reason}; it counts with weight zero"
         )
-        # While nothing has succeeded, the error above may still come, and the warnings would only repeat it.
-        if not no_success_yet:
-            self._emit_deferred_warnings()
-        self._arrived(ticket, self.state.give_up(ticket, self.now, raised is not None), math.nan)
 
-    def _emit_deferred_warnings(self) -> None:
-        """Warn of tickets that were given up, once it is clear that not all of them are."""
+    def _summary(self) -> str:
+        """Return how many tickets were given up in this call, and the most frequent reasons."""
+        given_up, arrivals = self._since_start
+        common = self._give_up_reasons.most_common(3)
+        reasons = "; ".join(reason if len(common) == 1 else f"{reason} ({times} times)" for reason, times in common)
+        return f"{given_up} of {arrivals} tickets were given up ({reasons})"
+
+    def _emit_deferred_warnings(self, at_end: bool = False) -> None:
+        """Warn of given-up tickets, unless so many are that an error with a summary may follow."""
+        if not at_end and self._too_many_given_up:
+            return
         for message in self._deferred_warnings:
             warnings.warn(message, stacklevel=2)
         self._deferred_warnings = []
+        if at_end and self._unreported:
+            warnings.warn(f"{self._summary()} and count with weight zero", stacklevel=2)
+            self._unreported = 0
 
     def _kill_timed_out(self) -> None:
         """Kill workers whose job has taken longer than ``timeout``."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .._util.checks import POSITIVE, whole_number
+from .._util.checks import POSITIVE, Range, whole_number
 from .._util.files import writable_file
 from .._util.interrupts import interrupts_between_arrivals
 from .._util.naming import stable_name
@@ -24,7 +24,7 @@ from ..optim import known_method
 from ..policy import Async, Policy, Synchronous
 from ..problems.base import Problem
 from .loop import TrainingLoop
-from .record import digest, write_record
+from .record import write_record
 from .run import JournaledRun
 from .saver import Saver
 from .task import NOT_GIVEN, Task
@@ -37,7 +37,8 @@ def fit(
     loss_fn: Callable[..., torch.Tensor] | None = None,
     dataset: Any = None,
     *,
-    steps: int,
+    steps: int | None = None,
+    epochs: float | None = None,
     method: str = "balanced-catch-up",
     workers: int = 2,
     engine: str | Engine = "local",
@@ -48,6 +49,8 @@ def fit(
     group_fn: Callable[[Any], int] | None = NOT_GIVEN,
     groups: Sequence[str] = NOT_GIVEN,
     evaluate: Callable[[nn.Module], dict[str, float]] | None = NOT_GIVEN,
+    accumulate: int = NOT_GIVEN,
+    autocast: str | torch.dtype | None = NOT_GIVEN,
     clip_norm: float | None = NOT_GIVEN,
     clip_value: float | None = NOT_GIVEN,
     scheduler: Callable[[Any], Any] | None = None,
@@ -62,6 +65,7 @@ def fit(
     progress: ProgressLike = False,
     tensorboard: str | os.PathLike[str] | None = None,
     attempts: int = 3,
+    give_up_limit: float = 0.5,
     timeout: float | None = None,
     min_workers: int | None = None,
     max_workers: int | None = None,
@@ -72,9 +76,10 @@ def fit(
     Args:
         model: The module, a function that returns it, a `Task`, or any `latecomer.problems.Problem`. A task or problem
             has its own data and loss.
-        loss_fn: A torch loss, or ``loss_fn(model, batch)``; see `Task`.
-        dataset: Map-style dataset; see `Task`.
+        loss_fn: A torch loss, or ``loss_fn(model, batch)``; None if the model returns its loss. See `Task`.
+        dataset: Map-style dataset or `DataLoader`; see `Task`.
         steps: Contributions to count. With ``sync=True`` an update takes ``workers`` of them.
+        epochs: Instead of ``steps``: how often to go through the dataset, rounded up to whole batches.
         method: A name in `latecomer.optim.METHODS`; balanced catch-up is stable and fair to slow samples.
         workers: Number of workers; on one machine at most one per core. With twice the workers, use half the beta.
         engine: ``"local"`` for processes, ``"inline"`` for this process, ``"ray"`` for Ray on this machine, or an
@@ -86,6 +91,8 @@ def fit(
         group_fn: Returns the group of a batch.
         groups: Names of the groups.
         evaluate: ``evaluate(model)`` returns metrics; it runs in a separate process while training goes on.
+        accumulate: Micro-batches per contribution, 1 by default; the worker sends the mean of their gradients.
+        autocast: ``"bfloat16"`` to compute the loss under ``torch.autocast``.
         clip_norm: Scale every gradient down to this norm.
         clip_value: Clamp every entry of a gradient to ``[-clip_value, clip_value]``.
         scheduler: Function of the optimizer that returns a torch learning-rate scheduler; it steps with every update.
@@ -102,6 +109,8 @@ def fit(
             called at every evaluation. If it raises, the run ends.
         tensorboard: A folder for TensorBoard; needs ``latecomer[tensorboard]``.
         attempts: How often a ticket may kill its worker or raise before it counts with weight zero.
+        give_up_limit: The run ends with an error when more than this share of the tickets has failed so often, once
+            there have been 20 tickets. The checkpoint and the record are kept. 1 never ends a run.
         timeout: Seconds after which a job counts as hung; its worker is killed and the ticket issued again. Set it well
             above the longest job.
         min_workers: Number of workers that must be ready before the run begins; all of them by default.
@@ -121,22 +130,25 @@ def fit(
     """
     known_method(method).check(options)
     _check_arguments(scheduler, sync, {"checkpoint": checkpoint, "record": record, "tensorboard": tensorboard})
-    steps, workers = whole_number("steps", steps, least=1), whole_number("workers", workers, least=1)
+    workers = whole_number("workers", workers, least=1)
     attempts, seed = whole_number("attempts", attempts, least=1), whole_number("seed", seed)
     least = workers if min_workers is None else whole_number("min_workers", min_workers, least=1)
     most = workers if max_workers is None else whole_number("max_workers", max_workers, least=workers)
     if least > most or (sync and (least, most) != (workers, workers)):
         raise ValueError(f"Invalid min_workers or max_workers: {least}, {most} (min <= max; equal if sync)")
+    Range(0, 1).check("give_up_limit", give_up_limit)
     if timeout is not None:
         POSITIVE.check("timeout", timeout)
     task_arguments = {
         "batch_size": batch_size, "collate_fn": collate_fn, "sampler": sampler, "batch_fn": batch_fn,
-        "group_fn": group_fn, "groups": groups, "evaluate": evaluate, "clip_norm": clip_norm, "clip_value": clip_value,
+        "group_fn": group_fn, "groups": groups, "evaluate": evaluate, "accumulate": accumulate, "autocast": autocast,
+        "clip_norm": clip_norm, "clip_value": clip_value,
     }  # fmt: skip
     problem = _problem(model, loss_fn, dataset, {k: v for k, v in task_arguments.items() if v is not NOT_GIVEN})
     if isinstance(problem, Task):
         problem.seed = seed
         scheduler = scheduler or problem.scheduler
+    steps = _steps(steps, epochs, problem)
     every = max(1, steps // 10) if evaluate_every is None else whole_number("evaluate_every", evaluate_every, least=1)
     policy: Policy = Synchronous(workers) if sync else Async()
     path = None if record is None else Path(record)
@@ -146,10 +158,11 @@ def fit(
     given = list(callbacks) if tensorboard is None else [*callbacks, TensorBoard(tensorboard)]
     loop = TrainingLoop(
         state, make_engine(engine), workers=workers, steps=steps, min_workers=least, max_workers=most,
-        evaluate_every=every, attempts=attempts, timeout=timeout, callbacks=all_callbacks(given, progress, steps),
+        evaluate_every=every, attempts=attempts, give_up_limit=give_up_limit, timeout=timeout,
+        callbacks=all_callbacks(given, progress, steps),
     )  # fmt: skip
     rounded = {"bf16": True} if loop.engine.bf16 else {}
-    about = {"method": method, "options": options, "seed": seed, "start": digest(state.flat.x), **rounded}
+    about = {"method": method, "options": options, "seed": seed, "start": state.start, **rounded}
     about |= {"torch": torch.__version__, "problem": repr(problem), "scheduler": stable_name(scheduler)}
     saver = None
     if checkpoint is not None:  # last, because it locks the folder
@@ -169,14 +182,26 @@ def fit(
 def _problem(model: Any, loss_fn: Any, dataset: Any, given: Mapping[str, Any]) -> Problem:
     """Return the user's task or problem, or a task made of the arguments."""
     if not isinstance(model, Problem):
-        if loss_fn is None:
-            raise ValueError("fit needs a loss_fn: a torch loss, or a function loss_fn(model, batch)")
         return Task(model, loss_fn, dataset, **given)
     if loss_fn is not None or dataset is not None:
         raise ValueError("A task or a problem has its own loss and data: leave out loss_fn and dataset")
     if given:
         raise ValueError(f"{next(iter(given))} belongs to the task or problem: pass it there, not to fit")
     return model
+
+
+def _steps(steps: int | None, epochs: float | None, problem: Problem) -> int:
+    """Return the number of contributions, given directly or by the number of epochs."""
+    if (steps is None) == (epochs is None):
+        raise ValueError(
+            "fit needs either steps=, the number of contributions, or epochs=, how often to go through the dataset; "
+            f"got {'neither' if steps is None else 'both'}"
+        )
+    if epochs is None:
+        return whole_number("steps", steps, least=1)
+    if not isinstance(problem, Task):
+        raise ValueError(f"epochs= needs a dataset, and {problem.name} has none: pass steps=")
+    return problem.steps_of(epochs)
 
 
 def _check_arguments(scheduler: Any, sync: Any, paths: Mapping[str, Any]) -> None:

@@ -41,6 +41,7 @@ class TrainingLoop(FaultHandling):
         steps: Number of arrivals.
         evaluate_every: Arrivals between rows of the history.
         attempts: How often a ticket may fail before it counts with weight zero.
+        give_up_limit: Largest share of tickets that may be given up in this way.
         timeout: Seconds after which a job counts as hung, or None.
         callbacks: The callbacks.
     """
@@ -56,6 +57,7 @@ class TrainingLoop(FaultHandling):
         max_workers: int | None = None,
         evaluate_every: int | None = None,
         attempts: int = 3,
+        give_up_limit: float = 0.5,
         timeout: float | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> None:
@@ -63,6 +65,7 @@ class TrainingLoop(FaultHandling):
         self.min_workers, self.max_workers = min_workers or workers, max(workers, max_workers or 0)
         super().__init__(self.server.workers, self.max_workers)
         self.attempts, self.timeout, self.callbacks = attempts, timeout, list(callbacks)
+        self.give_up_limit = give_up_limit
         self.evaluator = Evaluator(state, engine, self.max_workers, evaluate_every or steps, attempts)
         self.evaluator.on_row = self._evaluated
         self._stopped = False
@@ -197,6 +200,7 @@ class TrainingLoop(FaultHandling):
             on_arrival: Called after every arrival.
         """
         before = self.server.arrivals
+        self._at_start = self.server.given_up, before
         self.set_interrupts(interrupted)
         while not self._over() and not interrupted:
             # One event at a time: a checkpoint, made by `on_arrival`, must see the state between two arrivals.
@@ -208,12 +212,13 @@ class TrainingLoop(FaultHandling):
                     before = self.server.arrivals
                     if on_arrival is not None:
                         on_arrival()
+                    self._check_given_up()
                     if interrupted:
                         break
             self._kill_timed_out()
             self._warn_missing_workers()
         if not interrupted:  # an interrupted run saves its state and ends; the rest is done when it resumes
-            self._emit_deferred_warnings()
+            self._emit_deferred_warnings(at_end=True)
             self._events.extend(self.evaluator.finish(self.now))
             self._reap()
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -16,12 +14,7 @@ from torch import Tensor
 from .._util.files import atomic
 from ..trace import Trace
 
-__all__ = ["digest", "read_record", "write_record"]
-
-
-def digest(x: Tensor) -> str:
-    """Return the SHA-256 of a tensor's bytes."""
-    return hashlib.sha256(x.detach().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
+__all__ = ["read_record", "write_record"]
 
 
 def write_record(trace: Trace, path: Path, x: Tensor, about: Mapping[str, Any]) -> Path:

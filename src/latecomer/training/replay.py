@@ -12,7 +12,7 @@ import torch
 
 from .._util.naming import stable_name
 from ..core.callbacks import ProgressLike
-from ..core.flat import FlatModule
+from ..core.flat import FlatModule, digest
 from ..core.gradient import one_thread
 from ..core.result import Run
 from ..optim import known_method
@@ -20,7 +20,7 @@ from ..policy import POLICIES, Policy, Synchronous
 from ..problems.base import Problem
 from ..simulation import simulate
 from ..trace import Trace
-from .record import digest, read_record
+from .record import read_record
 from .task import Task
 
 __all__ = ["Replayed", "replay"]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
-from torch.utils.data import IterableDataset, default_collate
 
 from .._util.checks import POSITIVE, whole_number
 from .._util.naming import type_and_length
-from .._util.seeds import picks, stream
+from .._util.seeds import part_seed
 from ..core.flat import uncompiled
-from ..core.rng import seeded, seeded_order
+from ..core.rng import seeded
 from ..problems.base import Problem
+from .batches import Batches
+from .losses import loss_of_model, supervised_loss
 
 __all__ = ["NOT_GIVEN", "Task"]
 
@@ -30,9 +33,12 @@ class Task(Problem):
         model: The module to train, or a function that returns it. Layers keep their training or evaluation mode, so
             frozen ones stay frozen. A compiled model is trained uncompiled.
         loss_fn: A torch loss (``nn.CrossEntropyLoss()``, ``nn.functional.mse_loss``), called with the model's output
-            and the last part of the batch; or your own function ``loss_fn(model, batch)``.
-        dataset: Map-style: ``dataset[i]`` and ``len(dataset)``.
-        batch_size: Samples per batch.
+            and the last part of the batch; or your own function ``loss_fn(model, batch)``. None if the model returns
+            its loss, as those of Hugging Face do: it is called as ``model(**batch)`` with a dict, ``model(*batch)``
+            with a tuple, and returns an object with ``.loss``, a dict with ``"loss"``, or the loss itself.
+        dataset: Map-style: ``dataset[i]`` and ``len(dataset)``. Or a `DataLoader`: its dataset, batch size, samplers,
+            ``collate_fn`` and ``drop_last`` are used; the seed of the run draws the order.
+        batch_size: Samples per batch, 32 by default.
         collate_fn: Combines a list of samples into a batch; torch's default.
         sampler: None for epochs, each a new permutation; ``"independent"`` for sampling with replacement, as in theory;
             or a torch `Sampler` or `BatchSampler`, iterated once per epoch, its generators seeded by the epoch.
@@ -40,6 +46,10 @@ class Task(Problem):
         group_fn: ``group_fn(batch)`` returns the group of a batch, for the trace: 0, 1, ...
         groups: Names of the groups.
         evaluate: ``evaluate(model)`` returns metrics by name; it is called in evaluation mode, without gradients.
+        accumulate: Micro-batches of ``batch_size`` per ticket. The worker computes one after the other and sends the
+            mean of their gradients, so a large batch needs the memory of a small one.
+        autocast: ``"bfloat16"`` to compute the loss under ``torch.autocast``; parameters and gradients keep their
+            dtype. The evaluation is not affected.
         clip_norm: Scale every gradient down to this norm, on the worker.
         clip_value: Clamp every entry of a gradient to ``[-clip_value, clip_value]``.
         scheduler: Function of the optimizer that returns a learning-rate scheduler.
@@ -57,16 +67,18 @@ class Task(Problem):
     def __init__(
         self,
         model: nn.Module | Callable[[], nn.Module],
-        loss_fn: Callable[..., Tensor],
+        loss_fn: Callable[..., Tensor] | None = None,
         dataset: Any = None,
         *,
-        batch_size: int = 32,
+        batch_size: int | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         sampler: Any = None,
         batch_fn: Callable[[int], Any] | None = None,
         group_fn: Callable[[Any], int] | None = None,
         groups: Sequence[str] = ("all",),
         evaluate: Callable[[nn.Module], dict[str, float]] | None = None,
+        accumulate: int = 1,
+        autocast: str | torch.dtype | None = None,
         clip_norm: float | None = None,
         clip_value: float | None = None,
         scheduler: Callable[[Any], Any] | None = None,
@@ -77,7 +89,7 @@ class Task(Problem):
             raise TypeError(
                 f"Invalid model: {type(model).__name__} (expected a torch.nn.Module, or a function that makes one)"
             )
-        if not callable(loss_fn):
+        if loss_fn is not None and not callable(loss_fn):
             raise TypeError(f"Invalid loss_fn: {loss_fn!r} (expected loss_fn(model, batch), or a torch loss)")
         if (dataset is None) == (batch_fn is None):
             raise ValueError("A task needs either a dataset or a batch_fn")
@@ -89,46 +101,40 @@ class Task(Problem):
         self.groups = len(self.group_names)
         if not self.groups or (group_fn is None and self.groups > 1):
             raise ValueError(f"Invalid groups value: {list(groups)} (expected one name per group of group_fn)")
-        self.batch_size = whole_number("batch_size", batch_size, least=1)
+        self.accumulate = whole_number("accumulate", accumulate, least=1)
+        self.autocast = _checked_autocast(autocast)
         self.clip_norm = None if clip_norm is None else POSITIVE.check("clip_norm", clip_norm)
         self.clip_value = None if clip_value is None else POSITIVE.check("clip_value", clip_value)
         self.scheduler = scheduler
-        self._model, self._loss, self._dataset = uncompiled(model), loss_fn, dataset
+        self._model, self._loss = uncompiled(model), loss_fn
         if self._model is not model:
             warnings.warn(
                 "A compiled model cannot be sent to another process: the model is trained as it was before "
                 "torch.compile, and holds the result afterwards",
                 stacklevel=2,
             )
-        self._collate, self._sampler = collate_fn or default_collate, sampler
         self._batch_fn, self._group_fn, self._evaluate = batch_fn, group_fn, evaluate
         self._supervised = isinstance(loss_fn, nn.Module) or getattr(loss_fn, "__module__", "") == "torch.nn.functional"
-        self._epochs: dict[int, Any] = {}
-        self._drawn: tuple[int, Any] | None = None
-        if dataset is not None:
-            self._check_data()
+        self._batches: Any = None
+        if batch_fn is None:
+            self._batches = Batches(dataset, batch_size=batch_size, collate_fn=collate_fn, sampler=sampler)
+        elif any(given is not None for given in (batch_size, collate_fn, sampler)):
+            raise ValueError("batch_size, collate_fn and sampler belong to a dataset: with batch_fn leave them out")
+        self.batch_size = 32 if self._batches is None else self._batches.batch_size
+        self._drawn: tuple[int, list[tuple[int, Any]]] | None = None
 
     def _described(self) -> dict[str, str]:
         """Identify the task by names, types and lengths; neither the contents of the data nor the seed count."""
-        parts = {"model": self._model, "loss_fn": self._loss, "dataset": self._dataset, "collate_fn": self._collate}
-        parts |= {"sampler": self._sampler, "batch_fn": self._batch_fn, "group_fn": self._group_fn}
+        parts = {"model": self._model, "loss_fn": self._loss, "batch_fn": self._batch_fn, "group_fn": self._group_fn}
+        if self._batches is not None:
+            own = self._batches
+            parts |= {"dataset": own.dataset, "collate_fn": own.collate, "sampler": own.sampler}
         simple = {name: value for name, value in super()._described().items() if name != "seed"}
+        if self.accumulate == 1:
+            del simple["accumulate"]
+        if self._batches is not None and not self._batches.drop_last:
+            simple["drop_last"] = "False"
         return simple | {name: type_and_length(part) for name, part in parts.items() if part is not None}
-
-    def _check_data(self) -> None:
-        data, sampler = self._dataset, self._sampler
-        if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__") or not isinstance(data, Sized):
-            raise TypeError(
-                f"Invalid dataset: {type(data).__name__} has no dataset[i] or no len(dataset), so a ticket cannot fix "
-                "its samples; pass batch_fn=, a function of the ticket's seed, instead"
-            )
-        if not len(data):
-            raise ValueError("The dataset is empty")
-        if sampler is None or sampler == "independent":
-            if sampler is None and len(data) < self.batch_size:
-                raise ValueError(f"Invalid batch_size value: {self.batch_size} (the dataset has {len(data)} samples)")
-        elif isinstance(sampler, str) or not hasattr(sampler, "__iter__"):
-            raise TypeError(f"Invalid sampler: {sampler!r} (expected None, 'independent' or a torch Sampler)")
 
     def model(self, seed: int) -> nn.Module:
         """Return a copy of the user's model."""
@@ -146,80 +152,68 @@ class Task(Problem):
         return self.batch_of(0, sample, group)
 
     def batch_of(self, number: int, sample: int, group: int) -> Any:
-        """Return the batch of a ticket."""
-        drawn, self._drawn = self._drawn, None
-        return drawn[1] if drawn is not None and drawn[0] == number else self._draw(number, sample)
+        """Return the batch of a ticket, the first of its micro-batches."""
+        return self._draw(number * self.accumulate, sample)
 
-    def _draw(self, number: int, sample: int) -> Any:
+    def micro_batches(self, number: int, sample: int, group: int) -> list[tuple[int, Any]]:
+        """Return the seeds and the micro-batches of a ticket; one without ``accumulate``."""
+        drawn, self._drawn = self._drawn, None
+        if drawn is not None and drawn[0] == number:
+            return drawn[1]
+        return [(seed, self._draw(place, seed)) for place, seed in self._places(number, sample)]
+
+    def _places(self, number: int, sample: int) -> list[tuple[int, int]]:
+        """Return the numbers and the seeds of a ticket's micro-batches."""
+        first = number * self.accumulate
+        return [(first + index, part_seed(sample, index)) for index in range(self.accumulate)]
+
+    def _draw(self, place: int, sample: int) -> Any:
         with seeded(sample):
             if self._batch_fn is not None:
                 return self._batch_fn(sample)
-            return self._collate([self._dataset[i] for i in self._indices(number, sample)])
-
-    def _indices(self, number: int, sample: int) -> list[int]:
-        n, size = len(self._dataset), self.batch_size
-        if isinstance(self._sampler, str):
-            return [int(i) for i in picks(sample, size, n)]
-        if self._sampler is None:
-            epoch, place = divmod(number, n // size)
-            order = self._epoch(epoch, lambda: stream(self.seed, "epoch", epoch).permutation(n))
-            return [int(i) for i in order[place * size : (place + 1) * size]]
-        first = self._epoch(0, lambda: self._batches(0))
-        epoch, place = divmod(number, len(first))
-        batches: list[list[int]] = first if not epoch else self._epoch(epoch, lambda: self._batches(epoch))
-        return batches[place % len(batches)]
+            return self._batches.draw(self.seed, place, sample)
 
     def describe_samples(self, number: int, sample: int) -> str:
         """Return the indices of a ticket's samples in the dataset, for messages."""
         if self._batch_fn is not None:
             return super().describe_samples(number, sample)
-        indices = self._indices(number, sample)
+        places = self._places(number, sample)
+        indices = [i for place, seed in places for i in self._batches.indices(self.seed, place, seed)]
         shown = ", ".join(map(str, indices[:16])) + (", ..." if len(indices) > 16 else "")
         return f"dataset[i] for i = {shown}"
 
-    def _batches(self, epoch: int) -> list[list[int]]:
-        """Return the batches of one epoch of the sampler, as a data loader would."""
-        seed = int(stream(self.seed, "epoch", epoch).integers(2**63))
-        order = seeded_order(self._sampler, epoch, seed)
-        if not epoch and seeded_order(self._sampler, epoch, seed) != order:
+    def steps_of(self, epochs: float) -> int:
+        """Return the number of tickets that visit the dataset this often, rounded up to whole tickets."""
+        if self._batch_fn is not None:
             raise ValueError(
-                f"The sampler {type_and_length(self._sampler)} gives another order every time although it is seeded, "
-                "so workers cannot agree on a ticket's samples; let it use torch's generator, or pass batch_fn="
+                "epochs= needs a dataset, whose length says how long an epoch is: with batch_fn pass steps="
             )
-        if order and isinstance(order[0], (list, tuple)):
-            return [list(batch) for batch in order]
-        starts = range(0, len(order) - self.batch_size + 1, self.batch_size)
-        batches = [[int(i) for i in order[start : start + self.batch_size]] for start in starts]
-        if not batches:
-            raise ValueError(
-                f"The sampler gives {len(order)} samples per epoch, fewer than one batch of {self.batch_size}"
-            )
-        return batches
-
-    def _epoch(self, epoch: int, make: Callable[[], Any]) -> Any:
-        if epoch not in self._epochs:
-            if len(self._epochs) > 3:  # a late ticket may belong to an earlier epoch
-                del self._epochs[min(self._epochs.keys() - {0})]  # epoch 0 gives the number of batches
-            self._epochs[epoch] = make()
-        return self._epochs[epoch]
+        wanted: float = POSITIVE.check("epochs", epochs) * self._batches.per_epoch(self.seed) / self.accumulate
+        return max(1, math.ceil(wanted - 1e-9))  # 0.1 epochs of 30 batches are 3, not 4
 
     def group_of(self, number: int, sample: int) -> int:
-        """Draw the batch and return its group; the batch is kept for the job that follows."""
+        """Draw the batch and return its group; the batch is kept for the job that follows.
+
+        A ticket of several micro-batches has the largest of their groups, that of the slowest.
+        """
         if self._group_fn is None:
             return 0
-        self._drawn = number, self._draw(number, sample)
-        return whole_number("group", self._group_fn(self._drawn[1]), most=self.groups - 1)
+        parts = self.micro_batches(number, sample, 0)
+        self._drawn = number, parts
+        return max(whole_number("group", self._group_fn(batch), most=self.groups - 1) for _, batch in parts)
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """Return the loss of a batch."""
-        if not self._supervised:
-            return self._loss(model, batch)
-        if not isinstance(batch, (list, tuple)) or len(batch) < 2:
-            raise TypeError(
-                f"A torch loss needs batches (inputs, targets), got {type(batch).__name__}: write "
-                "loss_fn(model, batch) yourself"
-            )
-        return self._loss(model(*batch[:-1]), batch[-1])
+        """Return the loss of a batch, computed under ``torch.autocast`` if the task says so."""
+        if self.autocast is None:
+            return self._loss_of(model, batch)
+        device = next(model.parameters()).device.type
+        with torch.autocast(device, dtype=getattr(torch, self.autocast)):
+            return self._loss_of(model, batch)
+
+    def _loss_of(self, model: nn.Module, batch: Any) -> Tensor:
+        if self._loss is None:
+            return loss_of_model(model, batch)
+        return supervised_loss(self._loss, model, batch) if self._supervised else self._loss(model, batch)
 
     def clip(self, gradient: Tensor) -> None:
         """Clip in place, by value and then by norm."""
@@ -240,4 +234,17 @@ class Task(Problem):
         return self._evaluate is not None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_epochs": {}, "_drawn": None, "scheduler": None}
+        return {**vars(self), "_drawn": None, "scheduler": None}
+
+
+def _checked_autocast(autocast: Any) -> str | None:
+    """Return the name of the dtype; a string, so that it is part of what identifies a task."""
+    name = str(autocast).removeprefix("torch.")
+    if autocast is None or name == "bfloat16":
+        return None if autocast is None else name
+    if name in ("float16", "half"):
+        raise ValueError(
+            f"Invalid autocast value: {autocast!r} (float16 needs loss scaling, and workers that do not wait for "
+            "each other cannot share a scale; use 'bfloat16')"
+        )
+    raise ValueError(f"Invalid autocast value: {autocast!r} (expected None or 'bfloat16')")
