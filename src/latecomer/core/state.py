@@ -16,6 +16,7 @@ from ..problems.base import Problem
 from ..server import Outcome, Server, SlotPool
 from .batchnorm import RunningAverages
 from .flat import FlatModule
+from .structure import structure, structure_digest
 
 __all__ = ["NON_FINITE_LIMIT", "RunState"]
 
@@ -112,6 +113,7 @@ class RunState:
         """Return what identifies the run, so that a checkpoint of another run is refused."""
         options = {name: stable_name(value) for name, value in sorted(self.options.items())}
         known = {"problem": repr(self.problem), "method": self.method, "options": options, "seed": self.seed}
+        known["model"] = structure_digest(structure(self.flat.module))
         return known | {"policy": repr(self.server.policy), "scheduler": self._scheduler_name}
 
     def state_dict(self) -> dict[str, Any]:
@@ -143,7 +145,12 @@ class RunState:
 
 
 def _checked_scheduler(scheduler: Any) -> Any:
-    """Refuse a scheduler that needs a metric."""
+    """Refuse what is no scheduler, and one that needs a metric."""
+    if not all(callable(getattr(scheduler, name, None)) for name in ("step", "state_dict", "load_state_dict")):
+        raise TypeError(
+            f"Invalid scheduler: the function returned {scheduler!r} (expected a torch learning-rate scheduler, such "
+            "as torch.optim.lr_scheduler.StepLR(optimizer, 100))"
+        )
     if isinstance(scheduler, ReduceLROnPlateau):
         raise ValueError(
             "ReduceLROnPlateau follows a metric, and here the learning rate follows the updates, so that a run can be "

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from .._util.checks import whole_number
 from .._util.interrupts import interrupts_between_arrivals
+from .._util.memory import check_memory
 from ..core.callbacks import Callback, ProgressLike, all_callbacks
-from ..core.checkpoint import RunFolder
+from ..core.checkpoint import RunFolder, loading
 from ..core.gradient import Contributor, evaluated
 from ..core.history import History
 from ..core.result import Run
@@ -27,6 +28,8 @@ from ..trace import Trace
 from .replayer import Replayer
 
 __all__ = ["Simulation", "simulate"]
+
+_WORKER_BYTES = 200  # what the server keeps for a worker without a ticket
 
 
 class Simulation:
@@ -221,6 +224,8 @@ def simulate(
         raise ValueError(f"The trace was made with policy {trace.header.policy!r}, not {policy.name!r}: pass that one")
     if int(trace.columns["group"].max()) >= problem.groups:
         raise ValueError(f"The trace has {len(trace.header.groups)} groups, the problem {problem.groups}")
+    workers = trace.header.workers
+    check_memory(workers * _WORKER_BYTES, f"{workers:,} workers", "the trace is damaged, or of another run")
     steps = len(trace)
     every = whole_number("evaluate_every", max(1, steps // 50) if evaluate_every is None else evaluate_every, least=1)
     save_every = whole_number("checkpoint_every", every if checkpoint_every is None else checkpoint_every, least=1)
@@ -238,7 +243,8 @@ def simulate(
         if saved is None:
             run.evaluate()
         else:
-            run.load_state_dict(saved)
+            with loading():
+                run.load_state_dict(saved)
         resumed_at, server = run.server.arrivals, run.server
         interrupted = stack.enter_context(interrupts_between_arrivals())
         stack.enter_context(torch.random.fork_rng(devices=[]))
