@@ -207,6 +207,33 @@ def test_broken_entries_get_a_sentence_and_half_ones_are_made_again(tmp_path: Pa
         store.history(run.key)
 
 
+def test_what_is_read_from_a_store_is_verified(tmp_path: Path) -> None:
+    store, run = Store(tmp_path), small().runs()[0]
+    run_one(run.as_dict(), str(tmp_path))
+    record, history = store.record(run.key), store.history(run.key)
+    place = tmp_path / run.key[:2] / run.key
+    file = place / "run.json"
+    intact = file.read_text()
+    assert '"loss":' in intact
+    file.write_text(intact.replace('"loss": ', '"loss": 1'))
+    with pytest.raises(ValueError, match=r"is damaged .*it does not match its SHA-256.*: remove its folder"):
+        store.record(run.key)
+    file.write_text(intact.replace('"sha256"', '"sha255"'))
+    with pytest.raises(ValueError, match="is damaged"):
+        store.record(run.key)
+    file.write_text(intact)
+    table = (place / "history.parquet").read_bytes()
+    history.with_columns(loss=pl.lit(0.0)).write_parquet(place / "history.parquet")
+    with pytest.raises(ValueError, match=r"is damaged .*it does not match its SHA-256.*: remove its folder"):
+        store.history(run.key)
+    # Runs from before there were digests are read without.
+    plain = {key: value for key, value in json.loads(intact).items() if key != "sha256"}
+    file.write_text(json.dumps(plain))
+    (place / "history.parquet").write_bytes(table)
+    assert store.record(run.key) == record == plain
+    assert store.history(run.key).equals(history)
+
+
 def test_a_full_disk_leaves_no_half_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*args: Any, **kwargs: Any) -> None:
         raise OSError(28, "No space left on device")
