@@ -159,12 +159,22 @@ class Stream(IterableDataset[int]):
         ({"loss_fn": None}, "fit needs a loss_fn"),
         ({"groups": ("a", "b")}, "one name per group"),
         ({"checkpoint": __file__}, "is a file"),
+        ({"collate_fn": 3}, r"Invalid collate_fn: 3 \(expected a function\)"),
+        ({"groups": 3}, r"Invalid groups value: 3 \(expected a list of names\)"),
+        ({"keep": "x"}, "Invalid keep value: 'x'"),
+        ({"checkpoint_every": 0}, "Invalid checkpoint_every value: 0"),
+        ({"callbacks": 3}, "Invalid callbacks: 3"),
     ],
 )
 def test_invalid_arguments_raise_before_anything_starts(change: dict[str, Any], words: str) -> None:
     options: dict[str, Any] = {"loss_fn": nn.functional.mse_loss, "dataset": data(), "steps": 5, "lr": 0.1, **change}
     with pytest.raises((ValueError, TypeError), match=words):
         lc.fit(network(), **options)
+
+
+def test_complex_parameters_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"parameters are torch.complex64 \(expected a floating-point dtype\)"):
+        lc.fit(nn.Linear(3, 1, dtype=torch.complex64), nn.functional.mse_loss, data(), steps=5, lr=0.1)
 
 
 def test_a_lambda_or_an_inner_function_raises_with_the_remedy() -> None:

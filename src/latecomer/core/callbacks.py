@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
@@ -186,7 +186,7 @@ class _ProgressFunction(Callback):
         self._function(int(row["arrival"]), run.steps)
 
 
-def all_callbacks(callbacks: Sequence[Callback], progress: ProgressLike, steps: int) -> list[Callback]:
+def all_callbacks(callbacks: Iterable[Callback], progress: ProgressLike, steps: int) -> list[Callback]:
     """Check the user's callbacks, and add one for ``progress``.
 
     Args:
@@ -194,6 +194,9 @@ def all_callbacks(callbacks: Sequence[Callback], progress: ProgressLike, steps: 
         progress: True or a console for a line of progress, a function of (arrivals so far, total), or None.
         steps: Number of arrivals of the run.
     """
+    if isinstance(callbacks, (str, bytes, Mapping)) or not isinstance(callbacks, Iterable):
+        raise TypeError(f"Invalid callbacks: {callbacks!r} (expected a list of latecomer.training.Callback)")
+    callbacks = list(callbacks)
     for callback in callbacks:
         if not isinstance(callback, Callback):
             raise TypeError(f"Invalid callbacks: {callback!r} (expected instances of latecomer.training.Callback)")

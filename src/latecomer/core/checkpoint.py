@@ -163,6 +163,8 @@ class RunFolder:
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, every: int, keep: int, run: Mapping[str, Any]) -> None:
+        if not isinstance(folder, (str, os.PathLike)):
+            raise TypeError(f"Invalid checkpoint: {folder!r} (expected the name of a folder)")
         self.folder, self.every = Path(folder), whole_number("checkpoint_every", every, least=1)
         if not os.fspath(folder):
             raise ValueError("Invalid checkpoint: '' (expected the name of a folder)")

@@ -64,7 +64,7 @@ class RunState:
         self.averages = RunningAverages(self.flat.module)
         self.optimizer = known_method(method)([self.flat.x], **options)
         self._scheduler_name = stable_name(scheduler)
-        self.scheduler = None if scheduler is None else _checked_scheduler(scheduler(self.optimizer))
+        self.scheduler = None if scheduler is None else _made_scheduler(scheduler, self.optimizer)
         self.server = Server(
             self.optimizer,
             workers=workers,
@@ -144,8 +144,12 @@ class RunState:
         return {name: value.detach().clone() for name, value in self.flat.at(chosen).state_dict().items()}
 
 
-def _checked_scheduler(scheduler: Any) -> Any:
-    """Refuse what is no scheduler, and one that needs a metric."""
+def _made_scheduler(make: Callable[[Any], Any], optimizer: Any) -> Any:
+    """Call the user's function; refuse what is no scheduler, and one that needs a metric."""
+    try:
+        scheduler = make(optimizer)
+    except Exception as error:
+        raise ValueError(f"The scheduler function raised {type(error).__name__}: {error}") from error
     if not all(callable(getattr(scheduler, name, None)) for name in ("step", "state_dict", "load_state_dict")):
         raise TypeError(
             f"Invalid scheduler: the function returned {scheduler!r} (expected a torch learning-rate scheduler, such "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,15 @@ from .store import Store
 __all__ = ["export_runs", "import_runs", "read_piece"]
 
 _PATTERN = "runs-*.jsonl.gz"
+_UNREADABLE = (
+    OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError, zlib.error,
+    pl.exceptions.PolarsError,
+)  # fmt: skip
 
 
 def read_piece(path: Path) -> Iterator[tuple[RunSpec, dict[str, Any], float, pl.DataFrame]]:
     """Yield the runs of a piece: spec, record, seconds and history; a damaged file gets a sentence."""
+    seen: set[str] = set()
     try:
         with gzip.open(path, "rt", encoding="utf-8") as file:
             for line in file:
@@ -34,9 +40,14 @@ def read_piece(path: Path) -> Iterator[tuple[RunSpec, dict[str, Any], float, pl.
                 run = RunSpec(**entry["record"]["spec"])
                 if run.key != entry["record"]["key"]:
                     raise ValueError(f"the run {entry['record']['key'][:12]} has another key than its spec says")
+                if run.key in seen:
+                    raise ValueError(f"the run {run.key[:12]} is in it twice")
+                seen.add(run.key)
                 table = pl.DataFrame(history, infer_schema_length=None, schema_overrides={"time": pl.Float64})
                 yield run, entry["record"], float(entry["seconds"]), table
-    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        if not seen:
+            raise ValueError("it is empty")
+    except _UNREADABLE as error:
         raise ValueError(f"{path} is damaged ({error}): take it from the repository again") from None
 
 

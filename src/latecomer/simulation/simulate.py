@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._util.checks import whole_number
+from .._util.checks import checked_flag, whole_number
 from .._util.interrupts import interrupts_between_arrivals
 from .._util.memory import check_memory
 from ..core.callbacks import Callback, ProgressLike, all_callbacks
@@ -27,7 +27,7 @@ from ..problems.base import Problem
 from ..trace import Trace
 from .replayer import Replayer
 
-__all__ = ["Simulation", "simulate"]
+__all__ = ["Simulation", "check_problem", "simulate"]
 
 _WORKER_BYTES = 200  # what the server keeps for a worker without a ticket
 
@@ -229,7 +229,9 @@ def simulate(
     steps = len(trace)
     every = whole_number("evaluate_every", max(1, steps // 50) if evaluate_every is None else evaluate_every, least=1)
     save_every = whole_number("checkpoint_every", every if checkpoint_every is None else checkpoint_every, least=1)
-    given: dict[str, Any] = {"seed": whole_number("seed", seed), "policy": policy, "scheduler": scheduler, "bf16": bf16}
+    keep = whole_number("keep", keep, least=1)
+    given: dict[str, Any] = {"seed": whole_number("seed", seed), "policy": policy, "scheduler": scheduler}
+    given["bf16"] = checked_flag("bf16", bf16)
     every_callback = all_callbacks(callbacks, progress, steps)
     with ExitStack() as stack:
         for callback in every_callback:
@@ -262,10 +264,15 @@ def simulate(
     return result
 
 
-def _check_arguments(problem: Any, trace: Any, policy: Any, scheduler: Any) -> None:
+def check_problem(problem: Any) -> None:
+    """Raise unless this is a problem."""
     if not isinstance(problem, Problem):
         kind = "a class, not an instance" if isinstance(problem, type) else type(problem).__name__
         raise TypeError(f"Invalid problem: {kind} (expected an instance of a subclass of latecomer.problems.Problem)")
+
+
+def _check_arguments(problem: Any, trace: Any, policy: Any, scheduler: Any) -> None:
+    check_problem(problem)
     if not isinstance(trace, Trace):
         raise TypeError(f"Invalid trace: {type(trace).__name__} (expected a latecomer.Trace; Trace.load reads a file)")
     if policy is not None and not isinstance(policy, Policy):

@@ -139,6 +139,8 @@ def fit(
         problem.seed = seed
         scheduler = scheduler or problem.scheduler
     every = max(1, steps // 10) if evaluate_every is None else whole_number("evaluate_every", evaluate_every, least=1)
+    save_every = every if checkpoint_every is None else whole_number("checkpoint_every", checkpoint_every, least=1)
+    keep = whole_number("keep", keep, least=1)
     policy: Policy = Synchronous(workers) if sync else Async()
     path = None if record is None else Path(record)
     if path is not None:
@@ -148,10 +150,12 @@ def fit(
     chosen = make_engine(engine)
     chosen.check_workers(most)
     state = JournaledRun(problem, method, options, min(least, workers), policy, seed, scheduler)
-    given = list(callbacks) if tensorboard is None else [*callbacks, TensorBoard(tensorboard)]
+    every_callback = all_callbacks(callbacks, progress, steps)
+    if tensorboard is not None:
+        every_callback.append(TensorBoard(tensorboard))
     loop = TrainingLoop(
         state, chosen, workers=workers, steps=steps, min_workers=least, max_workers=most,
-        evaluate_every=every, attempts=attempts, timeout=timeout, callbacks=all_callbacks(given, progress, steps),
+        evaluate_every=every, attempts=attempts, timeout=timeout, callbacks=every_callback,
     )  # fmt: skip
     rounded = {"bf16": True} if loop.engine.bf16 else {}
     about = {"method": method, "options": options, "seed": seed, "start": digest(state.flat.x), **rounded}
@@ -161,7 +165,7 @@ def fit(
     if checkpoint is not None:  # last, because it locks the folder
         saver = Saver(
             checkpoint,
-            every=every if checkpoint_every is None else checkpoint_every,
+            every=save_every,
             keep=keep,
             run=state.describe() | {"workers": workers} | rounded,
         )

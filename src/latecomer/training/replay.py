@@ -19,7 +19,7 @@ from ..core.structure import first_difference, structure
 from ..optim import known_method
 from ..policy import POLICIES, Policy, Synchronous
 from ..problems.base import Problem
-from ..simulation import simulate
+from ..simulation import check_problem, simulate
 from ..trace import Trace
 from .record import digest, read_record
 from .task import Task
@@ -82,11 +82,14 @@ def replay(
         >>> other.difference is None, other.run.method
         (True, 'catch-up')
     """
+    if not isinstance(record, (str, os.PathLike)):
+        raise TypeError(f"Invalid record: {record!r} (expected the name of the file that fit(record=...) wrote)")
+    check_problem(problem)
     path = Path(record)
     trace = Trace.load(path)
     x, about = read_record(path, trace)
     recorded = about.get("method")
-    name = method or recorded
+    name = recorded if method is None else method
     if name is None:
         raise ValueError(f"There is no {path.with_suffix('.safetensors').name} beside {path}: pass method=")
     same = name == recorded and not options
@@ -115,7 +118,7 @@ def replay(
             trace,
             seed=seed,
             policy=_policy(trace),
-            evaluate_every=evaluate_every or len(trace),
+            evaluate_every=len(trace) if evaluate_every is None else evaluate_every,
             progress=progress,
             scheduler=scheduler,
             bf16=bool(about.get("bf16", False)),
