@@ -17,6 +17,7 @@ import pytest
 
 from latecomer.cli.main import main
 from latecomer.experiments import Grid, RunSpec, Store, Sweep, missing, run_sweep
+from latecomer.experiments.pieces import export_runs, import_runs
 from latecomer.experiments.store import _host_id
 from latecomer.experiments.sweep import run_one
 from latecomer.paper import PRESETS, SIZES, preset
@@ -232,6 +233,22 @@ def test_what_is_read_from_a_store_is_verified(tmp_path: Path) -> None:
     (place / "history.parquet").write_bytes(table)
     assert store.record(run.key) == record == plain
     assert store.history(run.key).equals(history)
+
+
+def test_nothing_of_a_damaged_piece_gets_into_a_store(tmp_path: Path) -> None:
+    store, run = Store(tmp_path / "store"), small().runs()[0]
+    run_one(run.as_dict(), str(store.folder))
+    piece = export_runs(store, tmp_path / "pieces")
+    assert piece is not None
+    intact = piece.read_bytes()
+    for content in (intact[:-6] + bytes(6), intact[:-20], intact + intact, b"", b"nonsense"):
+        piece.write_bytes(content)
+        other = Store(tmp_path / "other")
+        with pytest.raises(ValueError, match=r"is damaged \(.*\): take it from the repository again"):
+            import_runs(piece.parent, other)
+        assert other.keys() == []
+    piece.write_bytes(intact)
+    assert import_runs(piece.parent, Store(tmp_path / "other")) == 1
 
 
 def test_a_full_disk_leaves_no_half_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

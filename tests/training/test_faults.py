@@ -24,6 +24,7 @@ from latecomer.engines.inline import InlineEngine
 from latecomer.testing import KillAt, _ended, _shared_memory
 from latecomer.training import replay
 from latecomer.training.startup import StartupFailures
+from processes import ended
 
 ROOT = Path(__file__).parent.parent.parent
 OPTIONS: dict[str, Any] = {"method": "ordered-momentum", "lr": 0.01, "beta": 0.2, "workers": 2}
@@ -231,7 +232,9 @@ class KillForkServer(lc.training.Callback):
 
     def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
         if outcome.arrival == 10:
+            workers = {place.process.pid for place in run.engine._seats.values()}
             os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)  # type: ignore[attr-defined]
+            assert ended(workers)  # before they can finish the run
 
 
 def test_a_killed_fork_server_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:
@@ -254,7 +257,7 @@ def test_a_fork_server_that_dies_for_ever_gets_a_sentence(monkeypatch: pytest.Mo
         lc.fit(lc.problems.quadratic(), steps=5, **OPTIONS)
 
 
-@pytest.mark.parametrize("engine", ["local", "inline"])
+@pytest.mark.parametrize("engine", ["local", "inline", "ray"])
 def test_more_workers_than_there_is_room_for_are_refused_before_anything_is_made(
     engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

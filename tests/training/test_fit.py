@@ -163,7 +163,7 @@ class Stream(IterableDataset[int]):
         ({"groups": 3}, r"Invalid groups value: 3 \(expected a list of names\)"),
         ({"keep": "x"}, "Invalid keep value: 'x'"),
         ({"checkpoint_every": 0}, "Invalid checkpoint_every value: 0"),
-        ({"callbacks": 3}, "Invalid callbacks: 3"),
+        ({"callbacks": 3}, "Invalid callbacks value: 3"),
     ],
 )
 def test_invalid_arguments_raise_before_anything_starts(change: dict[str, Any], words: str) -> None:

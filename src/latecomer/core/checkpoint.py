@@ -19,6 +19,7 @@ from torch import Tensor
 
 from .._util.checks import whole_number
 from .._util.files import atomic
+from .._util.wording import in_short
 
 __all__ = ["Checkpoints", "RunFolder", "decoded", "encoded", "loading"]
 
@@ -103,7 +104,7 @@ class Checkpoints:
                 raise
             except Exception as error:  # whatever a damaged file makes a decoder raise, a RecursionError for example
                 self._damaged.add(path)
-                warnings.warn(f"{path} is damaged ({_in_short(error)}): trying the one before it", stacklevel=2)
+                warnings.warn(f"{path} is damaged ({in_short(error)}): trying the one before it", stacklevel=2)
             else:
                 self._intact.add(path)
                 return state
@@ -212,7 +213,7 @@ def loading() -> Iterator[None]:
         yield
     except Exception as error:
         raise ValueError(
-            f"The newest checkpoint cannot be loaded ({_in_short(error)}): remove it to resume from the one before it"
+            f"The newest checkpoint cannot be loaded ({in_short(error)}): remove it to resume from the one before it"
         ) from error
 
 
@@ -234,12 +235,6 @@ def _digest(data: bytes) -> str:
 
 def _digest_of_state(text: str) -> str:
     return _digest(f"{_FORMAT}\n{text}".encode(errors="surrogatepass"))
-
-
-def _in_short(error: Exception) -> str:
-    """Return an error in a few words, for a sentence."""
-    text = " ".join(str(error).split())[:200]
-    return text if isinstance(error, ValueError) and text else f"{type(error).__name__}{f': {text}' if text else ''}"
 
 
 def encoded(value: Any, tensors: dict[str, Tensor]) -> Any:

@@ -62,7 +62,7 @@ class WorkerSpeeds(DelayModel):
     ) -> None:
         self.durations = tuple(POSITIVE.check("duration", duration) for duration in several("durations", durations))
         self.workers = whole_number("number of durations", len(self.durations), least=1)
-        if not callable(noise) and not (isinstance(noise, str) and noise in _NOISE):
+        if not _is_function(noise) and not (isinstance(noise, str) and noise in _NOISE):
             raise ValueError(f"Invalid noise value: {noise!r} (expected a function or one of {', '.join(_NOISE)})")
         self.noise = noise
         self.shares = group_shares(slow_share, shares)
@@ -162,7 +162,7 @@ class SampleCost(DelayModel):
         self.speeds = tuple(POSITIVE.check("speed", speed) for speed in given)
         if len(self.speeds) != self.workers:
             raise ValueError(f"Got {len(self.speeds)} speeds for {self.workers} workers")
-        if not callable(cost):
+        if not _is_function(cost):
             cost = tuple(POSITIVE.check("cost", each) for each in several("cost", cost, "numbers, one per group"))
             if len(cost) != len(self.shares):
                 raise ValueError(f"Got {len(cost)} costs for {len(self.shares)} groups")
@@ -230,6 +230,10 @@ class SampleCost(DelayModel):
             return POSITIVE.check("cost", cost(worker, int(group[ticket]), int(seeds[ticket]))) * speeds[worker]
 
         return duration
+
+
+def _is_function(value: Any) -> bool:
+    return callable(value) and not isinstance(value, type)
 
 
 def _groups_of_tickets(

@@ -263,11 +263,13 @@ def _is_gone(server: int | None) -> bool:
         return os.waitid(os.P_PID, server, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
         return True
+    except AttributeError:  # not Linux
+        return False
 
 
 def _end(pid: int) -> None:
     """Kill a worker whose fork server is gone, and wait: nothing may write to its slot any more."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, AttributeError):  # it is gone already; or not Linux
         waiting = os.pidfd_open(pid)
         try:
             signal.pidfd_send_signal(waiting, signal.SIGKILL)

@@ -24,6 +24,7 @@ from typing import Any
 
 import polars as pl
 
+from .._util.wording import in_short
 from .spec import RunSpec
 
 __all__ = ["Store"]
@@ -121,7 +122,7 @@ class Store:
                 raise ValueError("it has no outcome")
             return record, None if digests is None else str(digests["history"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ValueError(f"{path} is damaged ({error}): remove its folder to run it again") from None
+            raise ValueError(f"{path} is damaged ({in_short(error)}): remove its folder to run it again") from None
 
     def seconds(self, key: str) -> float | None:
         """Return the duration of a run, if known."""
@@ -140,7 +141,7 @@ class Store:
                 raise ValueError("it does not match its SHA-256")
             return pl.read_parquet(content)
         except (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-            raise ValueError(f"{path} is damaged ({error}): remove its folder to run it again") from None
+            raise ValueError(f"{path} is damaged ({in_short(error)}): remove its folder to run it again") from None
 
     def rows(self, keys: list[str] | None = None) -> Iterator[dict[str, Any]]:
         """Yield one flat row per run: its spec, its options and its outcome."""

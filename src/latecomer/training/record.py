@@ -14,6 +14,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from .._util.files import atomic, check_distinct
+from .._util.wording import in_short
 from ..trace import Trace
 
 __all__ = ["beside", "check_outputs", "digest", "read_record", "write_record"]
@@ -52,7 +53,7 @@ def read_record(path: Path, trace: Trace) -> tuple[Tensor | None, dict[str, Any]
         if not isinstance(about, dict) or not isinstance(about.get("options", {}), dict):
             raise ValueError("it does not describe a run")
     except Exception as error:  # whatever a damaged file makes the reader raise
-        raise ValueError(f"{file} is damaged: {error}") from error
+        raise ValueError(f"{file} is damaged: {in_short(error)}") from error
     if about.get("trace", trace.digest) != trace.digest:
         raise ValueError(f"{file.name} belongs to another run than {path.name}: a record is both files")
     return x, about

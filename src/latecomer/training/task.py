@@ -120,17 +120,20 @@ class Task(Problem):
 
     def _check_data(self) -> None:
         data, sampler = self._dataset, self._sampler
-        if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__") or not isinstance(data, Sized):
+        usable = (
+            hasattr(data, "__getitem__") and isinstance(data, Sized) and not isinstance(data, IterableDataset | type)
+        )
+        if not usable or (isinstance(data, Tensor) and not data.dim()):
             raise TypeError(
                 f"Invalid dataset: {type(data).__name__} has no dataset[i] or no len(dataset), so a ticket cannot fix "
                 "its samples; pass batch_fn=, a function of the ticket's seed, instead"
             )
         if not len(data):
             raise ValueError("The dataset is empty")
-        if sampler is None or sampler == "independent":
+        if sampler is None or (isinstance(sampler, str) and sampler == "independent"):
             if sampler is None and len(data) < self.batch_size:
                 raise ValueError(f"Invalid batch_size value: {self.batch_size} (the dataset has {len(data)} samples)")
-        elif isinstance(sampler, str) or not hasattr(sampler, "__iter__"):
+        elif isinstance(sampler, str | type | Tensor) or not hasattr(sampler, "__iter__"):
             raise TypeError(f"Invalid sampler: {sampler!r} (expected None, 'independent' or a torch Sampler)")
 
     def model(self, seed: int) -> nn.Module:
