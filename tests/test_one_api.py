@@ -124,6 +124,15 @@ def test_a_scheduler_that_follows_a_metric_is_refused_before_training(train: Any
 
 
 @both
+def test_a_function_that_makes_no_scheduler_is_told(train: Any) -> None:
+    for made in (None, 3, torch.nn.ReLU()):
+        with pytest.raises(TypeError, match=r"Invalid scheduler: the function returned .* \(expected a torch learning"):
+            train(scheduler=lambda optimizer, made=made: made)
+    with pytest.raises(ValueError, match="The scheduler function raised ZeroDivisionError: division by zero"):
+        train(scheduler=lambda optimizer: 1 / 0)
+
+
+@both
 def test_a_scheduler_steps_with_every_update(train: Any) -> None:
     run = train(scheduler=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5))
     assert run.server.optimizer.param_groups[0]["lr"] == pytest.approx(0.05 * 0.5**20)

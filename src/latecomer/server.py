@@ -156,6 +156,11 @@ class Server:
         return list(self._in_flight.values())
 
     @property
+    def outstanding(self) -> int:
+        """Number of tickets in flight."""
+        return len(self._in_flight)
+
+    @property
     def lost(self) -> int:
         """Number of tickets waiting to be issued again."""
         return len(self._lost)

@@ -279,6 +279,17 @@ def test_recorded(tmp_path: Path) -> None:
         (lambda: SampleCost(2, cost=(1.0, 2.0), group_of=lambda s: s * 0 + 7).trace(5), ValueError, "from 0 to 1"),
         (lambda: Constant(2).trace(0), ValueError, "Invalid steps value: 0"),
         (lambda: Constant(2).trace(5, seed=-1), ValueError, "Invalid seed value: -1"),
+        (
+            lambda: DataDependent(3, shares=math.inf),
+            TypeError,
+            r"Invalid shares value: inf \(expected a list of numbers",
+        ),
+        (lambda: DataDependent(3, exact=2.5), TypeError, r"Invalid exact value: 2.5 \(expected True or False"),
+        (lambda: SampleCost(2, cost="ab"), TypeError, "Invalid cost value: 'ab'"),
+        (lambda: SampleCost(2, cost=(1.0, 2.0), speeds=True), TypeError, "Invalid speeds value: True"),
+        (lambda: WorkerSpeeds([1.0], {}), ValueError, "Invalid noise value: {}"),
+        (lambda: Constant(10**30), ValueError, "workers need .* GB of memory"),
+        (lambda: Constant(2).trace(10**30), ValueError, "arrivals need .* GB of memory"),
     ],
 )
 def test_bad_models(make: Callable[[], object], error: type[Exception], message: str) -> None:

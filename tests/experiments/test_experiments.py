@@ -17,6 +17,7 @@ import pytest
 
 from latecomer.cli.main import main
 from latecomer.experiments import Grid, RunSpec, Store, Sweep, missing, run_sweep
+from latecomer.experiments.pieces import export_runs, import_runs
 from latecomer.experiments.store import _host_id
 from latecomer.experiments.sweep import run_one
 from latecomer.paper import PRESETS, SIZES, preset
@@ -205,6 +206,49 @@ def test_broken_entries_get_a_sentence_and_half_ones_are_made_again(tmp_path: Pa
     (place / "history.parquet").write_bytes(b"")
     with pytest.raises(ValueError, match="is damaged"):
         store.history(run.key)
+
+
+def test_what_is_read_from_a_store_is_verified(tmp_path: Path) -> None:
+    store, run = Store(tmp_path), small().runs()[0]
+    run_one(run.as_dict(), str(tmp_path))
+    record, history = store.record(run.key), store.history(run.key)
+    place = tmp_path / run.key[:2] / run.key
+    file = place / "run.json"
+    intact = file.read_text()
+    assert '"loss":' in intact
+    file.write_text(intact.replace('"loss": ', '"loss": 1'))
+    with pytest.raises(ValueError, match=r"is damaged .*it does not match its SHA-256.*: remove its folder"):
+        store.record(run.key)
+    file.write_text(intact.replace('"sha256"', '"sha255"'))
+    with pytest.raises(ValueError, match="is damaged"):
+        store.record(run.key)
+    file.write_text(intact)
+    table = (place / "history.parquet").read_bytes()
+    history.with_columns(loss=pl.lit(0.0)).write_parquet(place / "history.parquet")
+    with pytest.raises(ValueError, match=r"is damaged .*it does not match its SHA-256.*: remove its folder"):
+        store.history(run.key)
+    # Runs from before there were digests are read without.
+    plain = {key: value for key, value in json.loads(intact).items() if key != "sha256"}
+    file.write_text(json.dumps(plain))
+    (place / "history.parquet").write_bytes(table)
+    assert store.record(run.key) == record == plain
+    assert store.history(run.key).equals(history)
+
+
+def test_nothing_of_a_damaged_piece_gets_into_a_store(tmp_path: Path) -> None:
+    store, run = Store(tmp_path / "store"), small().runs()[0]
+    run_one(run.as_dict(), str(store.folder))
+    piece = export_runs(store, tmp_path / "pieces")
+    assert piece is not None
+    intact = piece.read_bytes()
+    for content in (intact[:-6] + bytes(6), intact[:-20], intact + intact, b"", b"nonsense"):
+        piece.write_bytes(content)
+        other = Store(tmp_path / "other")
+        with pytest.raises(ValueError, match=r"is damaged \(.*\): take it from the repository again"):
+            import_runs(piece.parent, other)
+        assert other.keys() == []
+    piece.write_bytes(intact)
+    assert import_runs(piece.parent, Store(tmp_path / "other")) == 1
 
 
 def test_a_full_disk_leaves_no_half_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

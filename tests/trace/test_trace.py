@@ -203,8 +203,9 @@ def with_header(**values: Any) -> Any:
         (lambda t, h: t.with_columns(worker=pl.lit("a")), "column worker of type string instead of int32"),
         (lambda t, h: t.with_columns(worker=pl.lit(None, pl.Int32)), "an empty worker in 32 rows"),
         (lambda t, h: t.with_columns(status=pl.lit("eaten")), "unknown status 'eaten'"),
-        (lambda t, h: t.with_columns(status=pl.lit(3.5)), "unknown status '3.5'"),
-        (lambda t, h: t.with_columns(status=pl.lit([1])), "is damaged: its data cannot be read"),
+        (lambda t, h: t.with_columns(status=pl.lit(3.5)), "column status of type float64 instead of string"),
+        (with_header(seed=-1), "an impossible seed"),
+        (lambda t, h: t.with_columns(status=pl.lit([1])), r"column status of type list\(int\d+\) instead of string"),
         (lambda t, h: t.head(0), "has no rows"),
         (lambda t, h: t.slice(5), r"Row \d+ breaks the rule"),
     ],
@@ -314,3 +315,27 @@ def test_files_are_everybodys(tmp_path: Path) -> None:
     path = good().save(tmp_path / "a.parquet")
     (tmp_path / "plain").touch()
     assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_file_that_unpacks_to_far_more_is_refused_before_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = good().save(tmp_path / "a.parquet")
+    row = pl.read_parquet(path)[:1]
+    monkeypatch.setattr(pl, "read_parquet", lambda *_, **__: pytest.fail("it was unpacked"))
+    for many, long in ((1_000_000, 1), (3, 20_000_000)):
+        with_text = row.with_columns(status=pl.lit("applied" * long if long > 1 else "applied"))
+        bomb = with_text[[0] * many]
+        bomb.write_parquet(path, metadata=dict(pl.read_parquet_metadata(path)), row_group_size=many)
+        assert path.stat().st_size < 100_000
+        with pytest.raises(
+            TraceError, match=rf"would unpack to {many:,} rows and [\d,]+ bytes .* made to fill the memory"
+        ):
+            lc.Trace.load(path)
+
+
+def test_no_trace_is_refused_for_its_size(tmp_path: Path) -> None:
+    """The schedule that compresses best: one worker, so that nothing but the samples is random."""
+    path = lc.delays.Constant(workers=1).trace(steps=100_000, seed=0).save(tmp_path / "a.parquet")
+    assert path.stat().st_size > 2 * 4 * 100_000  # twice what is asked for
+    assert len(lc.Trace.load(path)) == 100_000

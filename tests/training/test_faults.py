@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import resource
+import signal
 import subprocess
 import sys
 import warnings
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +18,15 @@ import pytest
 import torch
 
 import latecomer as lc
-from engine_tasks import Trouble, regression
+from engine_tasks import Trouble, regression, score
 from latecomer.bench import soak
 from latecomer.cli.main import main
-from latecomer.engines import Done, Event
+from latecomer.engines import Died, Done, Event
 from latecomer.engines.inline import InlineEngine
 from latecomer.testing import KillAt, _ended, _shared_memory
 from latecomer.training import replay
+from latecomer.training.startup import StartupFailures
+from processes import ended
 
 ROOT = Path(__file__).parent.parent.parent
 OPTIONS: dict[str, Any] = {"method": "ordered-momentum", "lr": 0.01, "beta": 0.2, "workers": 2}
@@ -268,3 +274,73 @@ class Data(torch.utils.data.Dataset):
 order = torch.utils.data.SequentialSampler(Data())
 task = lc.Task(torch.nn.Linear(2, 1), torch.nn.functional.mse_loss, Data(), batch_size=1, sampler=order)
 """
+
+
+def test_only_a_worker_that_ends_by_itself_is_told_about_imports() -> None:
+    """Before any was ready its end will happen again; a kill says nothing about the next worker."""
+    with pytest.raises(ValueError, match=r"could not start: ImportError.*must be importable"):
+        StartupFailures(2).died(Died(0, "could not start: ImportError: no"))
+    failures = StartupFailures(2, attempts=12)
+    failures.ready()
+    for _ in range(2 * 13):
+        failures.died(Died(0, "killed by SIGKILL"))
+    with pytest.raises(ValueError, match=r"27 workers in a row were killed by SIGKILL .* is memory running out"):
+        failures.died(Died(0, "killed by SIGKILL"))
+    failures.ready()
+    for _ in range(2 * 2):
+        failures.died(Died(0, "ended with exit code 1"))
+    with pytest.raises(ValueError, match=r"exit code 1.*must be importable"):
+        failures.died(Died(0, "ended with exit code 1"))
+
+
+class KillForkServer(lc.training.Callback):
+    """Kills the process from which all workers are forked; they end with it, the evaluating one too."""
+
+    def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
+        if outcome.arrival == 10:
+            workers = {place.process.pid for place in run.engine._seats.values()}
+            os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)  # type: ignore[attr-defined]
+            assert ended(workers)  # before they can finish the run
+
+
+def test_a_killed_fork_server_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:
+    task = regression(evaluate=score)
+    options = {**OPTIONS, "evaluate_every": 10, "callbacks": [KillForkServer()], "record": tmp_path / "run.parquet"}
+    result = lc.fit(task, steps=30, **options)
+    exactly_once(result, 30)
+    assert result.deaths == 2
+    assert result.history["loss"].null_count() == 0
+    replays(result, task)
+
+
+def test_a_fork_server_that_dies_for_ever_gets_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: Any) -> None:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(ForkServerProcess, "start", refused)
+    monkeypatch.setattr("latecomer.engines.local.time.sleep", lambda seconds: None)
+    with pytest.raises(ValueError, match=r"The fork server has ended 6 times in a row .*: is memory running out"):
+        lc.fit(lc.problems.quadratic(), steps=5, **OPTIONS)
+
+
+@pytest.mark.parametrize("engine", ["local", "inline", "ray"])
+def test_more_workers_than_there_is_room_for_are_refused_before_anything_is_made(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("latecomer._util.memory.available_memory", lambda: 1 << 30)
+    monkeypatch.setattr(sys.modules["latecomer.training.fit"], "JournaledRun", lambda *_: pytest.fail("made"))
+    with pytest.raises(ValueError, match=r"100,000 worker.* need .* GB of memory, and 1.0 GB are available: use fewer"):
+        lc.fit(lc.problems.quadratic(), steps=5, engine=engine, **{**OPTIONS, "workers": 100_000})
+    if engine == "local":
+        monkeypatch.setattr("latecomer._util.memory.available_memory", lambda: None)
+        monkeypatch.setattr(resource, "getrlimit", lambda limit: (1024, 4096))
+        with pytest.raises(ValueError, match=r"1,000 worker processes need 4,000 open files, and .* may have 1,024"):
+            lc.fit(lc.problems.quadratic(), steps=5, **{**OPTIONS, "workers": 1000})
+
+
+def test_the_memory_of_slots_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("latecomer._util.memory.available_memory", lambda: 17 << 20)
+    task = lc.Task(torch.nn.Linear(1 << 21, 1, bias=False), torch.nn.functional.mse_loss, batch_fn=lambda sample: None)
+    for engine in ("local", "inline"):
+        with pytest.raises(ValueError, match=r"workers.* need \d+ MB of memory, and 17 MB are available"):
+            lc.fit(task, steps=5, engine=engine, **OPTIONS)

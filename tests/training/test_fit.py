@@ -173,12 +173,22 @@ class Endless(DataLoader[Any]):
         ({"dataset": Endless(data(), batch_size=8)}, "Endless changes how a DataLoader draws batches"),
         ({"groups": ("a", "b")}, "one name per group"),
         ({"checkpoint": __file__}, "is a file"),
+        ({"collate_fn": 3}, r"Invalid collate_fn: 3 \(expected a function\)"),
+        ({"groups": 3}, r"Invalid groups value: 3 \(expected a list of names\)"),
+        ({"keep": "x"}, "Invalid keep value: 'x'"),
+        ({"checkpoint_every": 0}, "Invalid checkpoint_every value: 0"),
+        ({"callbacks": 3}, "Invalid callbacks value: 3"),
     ],
 )
 def test_invalid_arguments_raise_before_anything_starts(change: dict[str, Any], words: str) -> None:
     options: dict[str, Any] = {"loss_fn": nn.functional.mse_loss, "dataset": data(), "steps": 5, "lr": 0.1, **change}
     with pytest.raises((ValueError, TypeError), match=words):
         lc.fit(network(), **options)
+
+
+def test_complex_parameters_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"parameters are torch.complex64 \(expected a floating-point dtype\)"):
+        lc.fit(nn.Linear(3, 1, dtype=torch.complex64), nn.functional.mse_loss, data(), steps=5, lr=0.1)
 
 
 def test_a_buffer_that_cannot_be_averaged_is_refused() -> None:

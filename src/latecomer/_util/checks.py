@@ -8,7 +8,7 @@ import sys
 from numbers import Real
 from typing import Any, NamedTuple
 
-__all__ = ["AT_LEAST_ZERO", "POSITIVE", "UNIT", "Range", "checked_flag", "whole_number"]
+__all__ = ["AT_LEAST_ZERO", "POSITIVE", "UNIT", "Range", "checked_flag", "several", "whole_number"]
 
 
 class Range(NamedTuple):
@@ -70,6 +70,16 @@ def whole_number(name: str, value: Any, *, least: int = 0, most: int | None = No
     if most is not None and number > most:
         raise ValueError(f"Invalid {name} value: {number} (expected {name} <= {most})")
     return number
+
+
+def several(name: str, values: Any, what: str = "numbers") -> list[Any]:
+    """Return ``values`` as a list; a text and what has no entries at all are refused."""
+    if not isinstance(values, (str, bytes)):
+        try:
+            return list(values)
+        except TypeError:
+            pass
+    raise TypeError(f"Invalid {name} value: {values!r} (expected a list of {what})")
 
 
 def checked_flag(name: str, value: Any) -> bool:

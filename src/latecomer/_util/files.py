@@ -1,15 +1,17 @@
-"""Atomic writes, and checks that a folder can be written."""
+"""Atomic writes, and checks that files and folders can be written."""
 
 from __future__ import annotations
 
 import errno
 import os
+import secrets
+import stat
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["UnwritableError", "atomic", "writable", "writable_file"]
+__all__ = ["UnwritableError", "atomic", "check_distinct", "writable", "writable_file"]
 
 
 class UnwritableError(OSError):
@@ -18,12 +20,19 @@ class UnwritableError(OSError):
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write to; without an error it replaces ``path`` atomically."""
+    """Yield a temporary path to write to; without an error it replaces ``path`` atomically.
+
+    The temporary file exists already, under a name that nobody can predict, so that no link that somebody has put there
+    is followed. It has the permissions of the file that it replaces, or those of any new file.
+    """
     if not path.name or path.is_dir():
         raise UnwritableError(errno.EISDIR, "it is a folder, not a file", str(path))
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))  # minus the umask
+        with suppress(FileNotFoundError):
+            temporary.chmod(stat.S_IMODE(path.stat().st_mode))
         yield temporary
         temporary.replace(path)
     except OSError as error:
@@ -31,7 +40,8 @@ def atomic(path: Path) -> Iterator[Path]:
             raise UnwritableError(error.errno, error.strerror, str(path)) from error  # name the user's path
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # a name that is too long, for example: the error above says so
+            temporary.unlink()
 
 
 def writable(folder: Path) -> None:
@@ -49,3 +59,25 @@ def writable_file(path: Path) -> None:
     if not path.name or path.is_dir():
         raise ValueError(f"cannot write {str(path)!r}: it is a folder, not a file")
     writable(path.parent)
+
+
+def check_distinct(files: Mapping[str, Path | None], folders: Mapping[str, Path | None]) -> None:
+    """Refuse outputs of a run that would overwrite each other, before the work.
+
+    Args:
+        files: Files to be written, by what writes them.
+        folders: Folders to be filled, by what fills them.
+    """
+    found: dict[Path, str] = {}
+    for what, path in [*files.items(), *folders.items()]:
+        if path is None:
+            continue
+        real = Path(os.path.realpath(path))  # the same file through a link is the same file
+        other = found.get(real)
+        if other is not None and not (what in folders and other in folders):
+            raise ValueError(f"{other} and {what} would both write {path}: choose another name for one of them")
+        found[real] = what
+    for inner, what in found.items():
+        for outer in inner.parents:
+            if found.get(outer) in files:
+                raise ValueError(f"{found[outer]} would write the file {outer}, and {what} needs a folder of that name")

@@ -78,6 +78,11 @@ def _options(command: Any) -> list[str]:
     return names
 
 
+def _say(name: str, what: str) -> None:
+    """Print an error in one line, whatever is in a user's paths and messages."""
+    print(f"{name}: {' '.join(what.split())}", file=sys.stderr)
+
+
 def run(
     command: Any, prog: str, description: str, argv: Sequence[str] | None = None, error_prefix: str | None = None
 ) -> int:
@@ -105,13 +110,13 @@ def run(
     except OSError as error:
         verb = "write" if isinstance(error, UnwritableError) else "open"
         what = f"cannot {verb} {error.filename}: " if error.filename else ""
-        print(f"{name}: {what}{error.strerror or error}", file=sys.stderr)
+        _say(name, f"{what}{error.strerror or error}")
         return 2
     except MemoryError as error:
-        print(f"{name}: this needs more memory than there is{f': {error}' if str(error) else ''}", file=sys.stderr)
+        _say(name, f"this needs more memory than there is{f': {error}' if str(error) else ''}")
         return 2
     except (ValueError, TypeError, ImportError) as error:  # an extra that is not installed is named in the sentence
-        print(f"{name}: {error}", file=sys.stderr)
+        _say(name, str(error))
         return 2
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)

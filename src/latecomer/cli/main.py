@@ -141,7 +141,8 @@ def _run(where: str, prog: str, argv: Sequence[str]) -> int:
 
 def _refused(what: str, name: str, known: Any, see: str = "latecomer --help") -> int:
     hint = did_you_mean(name, known)
-    print(f"latecomer: {what}{f': {hint}' if hint else ''} (see {see})", file=sys.stderr)
+    sentence = f"{what}{f': {hint}' if hint else ''} (see {see})"
+    print(f"latecomer: {' '.join(sentence.split())}", file=sys.stderr)
     return 2
 
 

@@ -84,6 +84,9 @@ class Train:
     def run(self, console: Console) -> None:
         """Train, print, and list what was written."""
         task = load_task(self.task)
+        from ..training.record import check_outputs
+
+        check_outputs(self.record, checkpoint=self.checkpoint, tensorboard=self.tensorboard, save=self.save)
         for path in (self.record, self.save):
             if path is not None:
                 writable_file(path)

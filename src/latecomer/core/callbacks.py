@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from .._util.checks import several
 from .._util.extras import needs
 from ..optim import AsyncOptimizer
 from ..policy import Ticket
@@ -186,7 +187,7 @@ class _ProgressFunction(Callback):
         self._function(int(row["arrival"]), run.steps)
 
 
-def all_callbacks(callbacks: Sequence[Callback], progress: ProgressLike, steps: int) -> list[Callback]:
+def all_callbacks(callbacks: Iterable[Callback], progress: ProgressLike, steps: int) -> list[Callback]:
     """Check the user's callbacks, and add one for ``progress``.
 
     Args:
@@ -194,6 +195,7 @@ def all_callbacks(callbacks: Sequence[Callback], progress: ProgressLike, steps: 
         progress: True or a console for a line of progress, a function of (arrivals so far, total), or None.
         steps: Number of arrivals of the run.
     """
+    callbacks = several("callbacks", callbacks, "latecomer.training.Callback")
     for callback in callbacks:
         if not isinstance(callback, Callback):
             raise TypeError(f"Invalid callbacks: {callback!r} (expected instances of latecomer.training.Callback)")
@@ -201,6 +203,6 @@ def all_callbacks(callbacks: Sequence[Callback], progress: ProgressLike, steps: 
         return list(callbacks)
     if progress is True or isinstance(progress, Console):
         return [*callbacks, ProgressBar(steps, None if progress is True else progress)]
-    if callable(progress):
+    if callable(progress) and not isinstance(progress, type):
         return [*callbacks, _ProgressFunction(progress)]
     raise TypeError(f"Invalid progress: {progress!r} (expected True, a rich Console, or a function of two numbers)")

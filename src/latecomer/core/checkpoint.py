@@ -7,22 +7,24 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
-from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
 from .._util.checks import whole_number
 from .._util.files import atomic
+from .._util.wording import in_short
 
-__all__ = ["Checkpoints", "RunFolder", "decoded", "encoded"]
+__all__ = ["Checkpoints", "RunFolder", "decoded", "encoded", "loading"]
 
-_FORMAT = 3
+_FORMAT = 4
+_PARTS = ("state", "tensors")
 
 
 class _OtherVersionError(ValueError):
@@ -44,6 +46,8 @@ class Checkpoints:
 
     def __init__(self, folder: Path, keep: int = 3) -> None:
         self.folder, self.keep = folder, whole_number("keep", keep, least=1)
+        self._intact: set[Path] = set()  # written or verified by this process
+        self._damaged: set[Path] = set()
 
     def paths(self) -> list[Path]:
         """Return the paths of the checkpoints, oldest first."""
@@ -54,12 +58,14 @@ class Checkpoints:
         tensors: dict[str, Tensor] = {}
         text = json.dumps(encoded(state, tensors))
         data = save(tensors)
-        digests = {"state": _digest(text.encode()), "tensors": _digest(data)}
+        digests = {"state": _digest_of_state(text), "tensors": _digest(data)}
         path = self.folder / f"arrival-{arrivals:09d}.json"
         tensor_path = self._tensor_path(path, digests["tensors"])
         try:
             _write_flushed(tensor_path, data)
             _write_flushed(path, json.dumps({"format": _FORMAT, "sha256": digests, "state": text}).encode())
+            self._intact.add(path)
+            self._damaged.discard(path)
         finally:
             self._remove_old()
         return path
@@ -69,15 +75,21 @@ class Checkpoints:
         return path.with_name(f"{path.stem}-{digest[:12]}.safetensors")
 
     def _remove_old(self) -> None:
-        """Remove the oldest checkpoints, and tensor files that belong to none."""
+        """Remove the oldest checkpoints, and tensor files that belong to none.
+
+        Damaged ones do not count, and the newest one that is known to be intact always stays. A damaged one that is
+        newer than all others stays too: somebody may want to look at it.
+        """
         paths = self.paths()
-        for old in paths[: -self.keep]:
+        kept = {*[path for path in paths if path not in self._damaged][-self.keep :]}
+        kept |= {*[path for path in paths if path in self._intact][-1:]}
+        for old in [path for path in paths if path not in kept and any(path < other for other in kept)]:
             old.unlink(missing_ok=True)
         needed = set()
-        for path in paths[-self.keep :]:
+        for path in self.paths():
             try:
-                needed.add(self._tensor_path(path, json.loads(path.read_bytes())["sha256"]["tensors"]))
-            except (ValueError, KeyError, TypeError, OSError):  # damaged: keep its tensors for a manual look
+                needed.add(self._tensor_path(path, _outer(path)["sha256"]["tensors"]))
+            except Exception:  # damaged: keep its tensors for a manual look
                 needed |= set(self.folder.glob(f"{path.stem}-*.safetensors"))
         for tensors in set(self.folder.glob("arrival-*.safetensors")) - needed:
             tensors.unlink(missing_ok=True)
@@ -87,29 +99,58 @@ class Checkpoints:
         paths = self.paths()
         for path in reversed(paths):
             try:
-                return self._read(path)
+                state = self._read(path)
             except _OtherVersionError:
                 raise
-            except (ValueError, KeyError, TypeError, OSError, SafetensorError) as error:
-                warnings.warn(f"{path} is damaged ({error}): trying the one before it", stacklevel=2)
+            except Exception as error:  # whatever a damaged file makes a decoder raise, a RecursionError for example
+                self._damaged.add(path)
+                warnings.warn(f"{path} is damaged ({in_short(error)}): trying the one before it", stacklevel=2)
+            else:
+                self._intact.add(path)
+                return state
         if paths:
             raise ValueError(f"None of the {len(paths)} checkpoints in {self.folder} is readable: remove them to start")
         return None
 
     def _read(self, path: Path) -> dict[str, Any]:
-        outer = json.loads(path.read_bytes())
-        if outer["format"] != _FORMAT:
-            raise _OtherVersionError(
-                f"{path} was written by another version of latecomer (format {outer['format']!r}, this one reads "
-                f"{_FORMAT}): finish the run with that version, or choose another folder"
-            )
-        data = self._tensor_path(path, outer["sha256"]["tensors"]).read_bytes()
-        found = {"state": _digest(outer["state"].encode()), "tensors": _digest(data)}
-        for part, digest in outer["sha256"].items():
-            if found[part] != digest:
+        outer = _outer(path)
+        digests = outer["sha256"]
+        data = self._tensor_path(path, digests["tensors"]).read_bytes()
+        found = {"state": _digest_of_state(outer["state"]), "tensors": _digest(data)}
+        for part in _PARTS:
+            if found[part] != digests[part]:
                 raise ValueError(f"the {part} do not match their SHA-256")
-        state: dict[str, Any] = decoded(json.loads(outer["state"]), load(data))
+        state = decoded(json.loads(outer["state"]), load(data))
+        if not isinstance(state, dict):
+            raise ValueError("it has no state")
         return state
+
+
+def _outer(path: Path) -> dict[str, Any]:
+    """Read the JSON file of a checkpoint; raise unless it has exactly what this version writes."""
+    outer = json.loads(path.read_bytes())
+    if not isinstance(outer, dict) or type(outer.get("format")) is not int:
+        raise ValueError("it has no format")
+    digests: Any = outer.get("sha256")
+    complete = (
+        outer.keys() == {"format", "sha256", "state"}
+        and isinstance(outer["state"], str)
+        and isinstance(digests, dict)
+        and digests.keys() == set(_PARTS)
+        and all(isinstance(digest, str) and len(digest) == 64 for digest in digests.values())
+    )
+    if outer["format"] != _FORMAT:
+        # The digest includes the format. So a checkpoint of another version is told from one of this version with a
+        # flipped bit.
+        if complete and digests["state"] == _digest_of_state(outer["state"]):
+            raise ValueError("its format does not match its SHA-256")
+        raise _OtherVersionError(
+            f"{path} was written by another version of latecomer (format {outer['format']!r}, this one reads "
+            f"{_FORMAT}): finish the run with that version, or choose another folder"
+        )
+    if not complete:
+        raise ValueError("it lacks a SHA-256 or the state, or has other entries")
+    return outer
 
 
 class RunFolder:
@@ -123,6 +164,8 @@ class RunFolder:
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, every: int, keep: int, run: Mapping[str, Any]) -> None:
+        if not isinstance(folder, (str, os.PathLike)):
+            raise TypeError(f"Invalid checkpoint: {folder!r} (expected the name of a folder)")
         self.folder, self.every = Path(folder), whole_number("checkpoint_every", every, least=1)
         if not os.fspath(folder):
             raise ValueError("Invalid checkpoint: '' (expected the name of a folder)")
@@ -144,8 +187,10 @@ class RunFolder:
         state = self.checkpoints.newest()
         if state is None:
             return None
-        if state["run"] != self._run:
-            differs = sorted(key for key in {*state["run"], *self._run} if state["run"].get(key) != self._run.get(key))
+        with loading():
+            run = dict(state["run"])
+        if run != self._run:
+            differs = sorted(key for key in {*run, *self._run} if run.get(key) != self._run.get(key))
             raise ValueError(
                 f"{self.folder} has checkpoints of another run (with another {', another '.join(differs)}): choose "
                 "another folder, or remove it"
@@ -159,6 +204,17 @@ class RunFolder:
     def close(self) -> None:
         """Release the lock."""
         self._lock.release()
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Turn whatever is raised while a state is loaded into one sentence: an intact file may hold something else."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(
+            f"The newest checkpoint cannot be loaded ({in_short(error)}): remove it to resume from the one before it"
+        ) from error
 
 
 def _write_flushed(path: Path, data: bytes) -> None:
@@ -175,6 +231,10 @@ def _write_flushed(path: Path, data: bytes) -> None:
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def _digest_of_state(text: str) -> str:
+    return _digest(f"{_FORMAT}\n{text}".encode(errors="surrogatepass"))
 
 
 def encoded(value: Any, tensors: dict[str, Tensor]) -> Any:

@@ -47,6 +47,11 @@ class FlatModule:
         kinds = {(p.dtype, p.device) for p in self._params}
         if len(kinds) > 1:
             raise ValueError(f"The parameters must share one dtype and device, got {sorted(map(str, kinds))}")
+        if not self._params[0].is_floating_point():
+            raise TypeError(
+                f"The parameters are {self._params[0].dtype} (expected a floating-point dtype): train the real and the "
+                "imaginary part as two real parameters"
+            )
         self._strides = [_strides(p) for p in self._params]
         (dtype, device), size = kinds.pop(), sum(p.numel() for p in self._params)
         start = torch.empty(size, dtype=dtype, device=device)

@@ -17,6 +17,7 @@ from ..problems.base import Problem
 from ..server import Outcome, Server, SlotPool
 from .batchnorm import RunningAverages
 from .flat import FlatModule, digest
+from .structure import structure, structure_digest
 
 __all__ = ["NON_FINITE_LIMIT", "RunState"]
 
@@ -66,7 +67,7 @@ class RunState:
         self.averages = RunningAverages(self.flat.module)
         self.optimizer = known_method(method)([self.flat.x], **options)
         self._scheduler_name = stable_name(scheduler)
-        self.scheduler = None if scheduler is None else _checked_scheduler(scheduler(self.optimizer))
+        self.scheduler = None if scheduler is None else _made_scheduler(scheduler, self.optimizer)
         self.server = Server(
             self.optimizer,
             workers=workers,
@@ -128,6 +129,7 @@ class RunState:
         """Return what identifies the run, so that a checkpoint of another run is refused."""
         options = {name: stable_name(value) for name, value in sorted(self.options.items())}
         known = {"problem": repr(self.problem), "method": self.method, "options": options, "seed": self.seed}
+        known["model"] = structure_digest(structure(self.flat.module))
         return known | {"policy": repr(self.server.policy), "scheduler": self._scheduler_name}
 
     def state_dict(self) -> dict[str, Any]:
@@ -161,8 +163,17 @@ class RunState:
         return {name: value.detach().clone() for name, value in self.flat.at(chosen).state_dict().items()}
 
 
-def _checked_scheduler(scheduler: Any) -> Any:
-    """Refuse a scheduler that needs a metric."""
+def _made_scheduler(make: Callable[[Any], Any], optimizer: Any) -> Any:
+    """Call the user's function; refuse what is no scheduler, and one that needs a metric."""
+    try:
+        scheduler = make(optimizer)
+    except Exception as error:
+        raise ValueError(f"The scheduler function raised {type(error).__name__}: {error}") from error
+    if not all(callable(getattr(scheduler, name, None)) for name in ("step", "state_dict", "load_state_dict")):
+        raise TypeError(
+            f"Invalid scheduler: the function returned {scheduler!r} (expected a torch learning-rate scheduler, such "
+            "as torch.optim.lr_scheduler.StepLR(optimizer, 100))"
+        )
     if isinstance(scheduler, ReduceLROnPlateau):
         raise ValueError(
             "ReduceLROnPlateau follows a metric, and here the learning rate follows the updates, so that a run can be "

@@ -7,10 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .._util.checks import Range, whole_number
+from .._util.checks import Range, checked_flag, several
 from .._util.seeds import sample_seeds, stream, uniforms
 from ..trace import Trace
-from .base import DelayModel, async_trace, checked_steps, group_names, group_shares, groups_from, last_arrivals
+from .base import (
+    DelayModel,
+    async_trace,
+    checked_steps,
+    checked_workers,
+    group_names,
+    group_shares,
+    groups_from,
+    last_arrivals,
+)
 
 __all__ = ["Constant", "DataDependent", "Uniform"]
 
@@ -50,14 +59,14 @@ class DataDependent(DelayModel):
         exact: bool = True,
         dependent: bool = True,
     ) -> None:
-        self.workers = whole_number("workers", workers, least=1)
+        self.workers = checked_workers(workers)
         self.shares = group_shares(slow_share, shares, default=0.1)
-        self.weights = tuple(range(1, self.workers + 1)) if weights is None else tuple(weights)
+        self.weights = tuple(range(1, self.workers + 1)) if weights is None else tuple(several("weights", weights))
         if len(self.weights) != self.workers:
             raise ValueError(f"Got {len(self.weights)} weights for {self.workers} workers")
         for weight in self.weights:
             _WEIGHT.check("weight", weight)
-        self.exact, self.dependent = bool(exact), bool(dependent)
+        self.exact, self.dependent = checked_flag("exact", exact), checked_flag("dependent", dependent)
 
     def __repr__(self) -> str:
         own = "" if self.weights == tuple(range(1, self.workers + 1)) else f", weights={list(self.weights)}"
@@ -134,7 +143,7 @@ class Uniform(DataDependent):
     ) -> None:
         if slow_share is None and shares is None:
             shares = (1.0,)
-        weights = (1,) * whole_number("workers", workers, least=1)
+        weights = (1,) * checked_workers(workers)
         super().__init__(workers, slow_share, shares=shares, weights=weights, exact=exact, dependent=dependent)
 
     def __repr__(self) -> str:
@@ -156,7 +165,7 @@ class Constant(DelayModel):
     """
 
     def __init__(self, workers: int, slow_share: float | None = None, *, shares: Sequence[float] | None = None) -> None:
-        self.workers = whole_number("workers", workers, least=1)
+        self.workers = checked_workers(workers)
         self.shares = group_shares(slow_share, shares)
 
     def __repr__(self) -> str:

@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._util.checks import Range, whole_number
+from .._util.checks import Range, several, whole_number
+from .._util.memory import check_memory
 from .._util.seeds import sample_seeds
 from ..trace import Header, Trace
 
 __all__ = ["DelayModel", "async_trace", "group_names", "group_shares"]
 
 _SHARE = Range(0, 1)
+_ROW_BYTES = 200  # of a trace in memory, and while its rules are checked
 
 
 class DelayModel(ABC):
@@ -45,7 +47,7 @@ def group_shares(slow_share: float | None, shares: Sequence[float] | None, defau
         return (1.0 - slow, slow) if slow else (1.0,)
     if slow_share is not None:
         raise ValueError("Pass slow_share for one slow group, or shares for several, not both")
-    checked = tuple(_SHARE.check("share", share) for share in shares)
+    checked = tuple(_SHARE.check("share", share) for share in several("shares", shares))
     if not checked or abs(sum(checked) - 1.0) > 1e-9:
         raise ValueError(f"Invalid shares: {list(checked)} add up to {sum(checked):g} (expected 1)")
     return checked
@@ -138,4 +140,13 @@ def async_trace(
 
 def checked_steps(steps: int, seed: int) -> tuple[int, int]:
     """Check the two numbers that every model takes."""
-    return whole_number("steps", steps, least=1), whole_number("seed", seed)
+    steps = whole_number("steps", steps, least=1)
+    check_memory(steps * _ROW_BYTES, f"{steps:,} arrivals", "use fewer steps")
+    return steps, whole_number("seed", seed)
+
+
+def checked_workers(workers: int) -> int:
+    """Check the number of workers, each of which has a row in every trace."""
+    workers = whole_number("workers", workers, least=1)
+    check_memory(workers * _ROW_BYTES, f"{workers:,} workers", "use fewer workers")
+    return workers

@@ -9,10 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._util.checks import POSITIVE, whole_number
+from .._util.checks import POSITIVE, checked_flag, several, whole_number
 from .._util.seeds import sample_seeds, stream, uniforms
 from ..trace import Trace
-from .base import DelayModel, async_trace, checked_steps, group_names, group_shares, groups_from, tickets_of
+from .base import (
+    DelayModel,
+    async_trace,
+    checked_steps,
+    checked_workers,
+    group_names,
+    group_shares,
+    groups_from,
+    tickets_of,
+)
 
 __all__ = ["SampleCost", "WorkerSpeeds"]
 
@@ -51,11 +60,9 @@ class WorkerSpeeds(DelayModel):
         slow_share: float | None = None,
         shares: Sequence[float] | None = None,
     ) -> None:
-        if not isinstance(durations, Sequence | np.ndarray):
-            raise TypeError(f"Invalid durations value: {durations!r} (expected one number per worker)")
-        self.durations = tuple(POSITIVE.check("duration", duration) for duration in durations)
+        self.durations = tuple(POSITIVE.check("duration", duration) for duration in several("durations", durations))
         self.workers = whole_number("number of durations", len(self.durations), least=1)
-        if not callable(noise) and noise not in _NOISE:
+        if not _is_function(noise) and not (isinstance(noise, str) and noise in _NOISE):
             raise ValueError(f"Invalid noise value: {noise!r} (expected a function or one of {', '.join(_NOISE)})")
         self.noise = noise
         self.shares = group_shares(slow_share, shares)
@@ -149,20 +156,21 @@ class SampleCost(DelayModel):
         group_of: Callable[[NDArray[np.uint64]], NDArray[Any]] | None = None,
         dependent: bool = True,
     ) -> None:
-        self.workers = whole_number("workers", workers, least=1)
+        self.workers = checked_workers(workers)
         self.shares = group_shares(slow_share, shares, default=0.1)
-        self.speeds = (1.0,) * self.workers if speeds is None else tuple(POSITIVE.check("speed", s) for s in speeds)
+        given = (1.0,) * self.workers if speeds is None else several("speeds", speeds)
+        self.speeds = tuple(POSITIVE.check("speed", speed) for speed in given)
         if len(self.speeds) != self.workers:
             raise ValueError(f"Got {len(self.speeds)} speeds for {self.workers} workers")
-        if not callable(cost):
-            if not isinstance(cost, Sequence | np.ndarray):
-                raise TypeError(f"Invalid cost value: {cost!r} (expected one number per group, or a function)")
-            cost = tuple(POSITIVE.check("cost", c) for c in cost)
+        if not _is_function(cost):
+            cost = tuple(POSITIVE.check("cost", each) for each in several("cost", cost, "numbers, one per group"))
             if len(cost) != len(self.shares):
                 raise ValueError(f"Got {len(cost)} costs for {len(self.shares)} groups")
         self.cost = cost
+        if group_of is not None and not callable(group_of):
+            raise TypeError(f"Invalid group_of: {group_of!r} (expected a function of the sample seeds)")
         self.group_of = group_of
-        self.dependent = bool(dependent)
+        self.dependent = checked_flag("dependent", dependent)
 
     def __repr__(self) -> str:
         cost = getattr(self.cost, "__name__", "function") if callable(self.cost) else list(self.cost)
@@ -222,6 +230,10 @@ class SampleCost(DelayModel):
             return POSITIVE.check("cost", cost(worker, int(group[ticket]), int(seeds[ticket]))) * speeds[worker]
 
         return duration
+
+
+def _is_function(value: Any) -> bool:
+    return callable(value) and not isinstance(value, type)
 
 
 def _groups_of_tickets(

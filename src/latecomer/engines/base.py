@@ -13,9 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .._util.memory import check_memory
 from ..problems.base import Problem
 
 __all__ = ["Died", "Done", "Engine", "Evaluated", "Event", "Failed", "Job", "Ready", "Slot", "WorkerSpec"]
+
+_WORKER_BYTES = 1 << 14  # what the server keeps for a worker, with its ticket, and with a small model in this process
 
 
 @dataclass(frozen=True)
@@ -175,7 +178,7 @@ class Died:
 
     Args:
         seat: Seat of the worker.
-        reason: How it died, for people: a signal, an exit code.
+        reason: How it died, for people: a signal, an exit code. It begins with ``killed`` if a signal ended it.
 
     Examples:
         >>> Died(seat=1, reason="killed by SIGKILL").seat
@@ -184,6 +187,11 @@ class Died:
 
     seat: int
     reason: str
+
+    @property
+    def killed(self) -> bool:
+        """Whether something else ended it, rather than its own code: its reason then begins with ``killed``."""
+        return self.reason.startswith("killed")
 
 
 Event = Ready | Done | Evaluated | Failed | Died
@@ -226,6 +234,10 @@ class Engine(ABC):
 
     bf16: bool = False
     """Whether points and gradients are rounded to bfloat16 when they are sent; a replay must do the same."""
+
+    def check_workers(self, workers: int) -> None:
+        """Raise if there is no room for so many workers; called before anything is made for them."""
+        check_memory(workers * _WORKER_BYTES, f"{workers:,} workers", "use fewer workers")
 
     @abstractmethod
     def start(self, spec: WorkerSpec, seats: int, slots: int) -> Sequence[Slot]:

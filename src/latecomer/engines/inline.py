@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
+from .._util.memory import check_memory
 from ..core.gradient import one_thread
 from .base import Died, Engine, Event, Job, Ready, Slot, WorkerSpec
 from .memory import own_slot
@@ -30,6 +31,8 @@ class InlineEngine(Engine):
 
     def start(self, spec: WorkerSpec, seats: int, slots: int) -> Sequence[Slot]:
         """Create the slots and the workers."""
+        each = (2 * spec.points + 1) * spec.size * spec.dtype.itemsize  # its slot, and its model
+        check_memory(seats * each, f"{seats:,} workers in this process", "use fewer workers")
         self._spec = spec
         self._slots = [own_slot(spec, index) for index in range(slots)]
         self._workers: dict[int, Worker] = {}

@@ -7,6 +7,8 @@ import ctypes
 import math
 import multiprocessing
 import os
+import resource
+import select
 import selectors
 import signal
 import sys
@@ -14,13 +16,14 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing import spawn
+from multiprocessing import forkserver, spawn
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from typing import Any
 
 import torch
 
+from .._util.memory import check_memory
 from .base import Died, Engine, Event, Failed, Job, Ready, Slot, WorkerSpec
 from .codec import SHARED, Layout, event_of, head_of, job_of, pack_head, unpack_head
 from .memory import Block, allocate, slots_of
@@ -33,6 +36,11 @@ _START = 2**64 - 1  # ticket number of a worker that fails before its first tick
 _PR_SET_PDEATHSIG = 1
 _NAME = "latecomer worker"  # process names begin with it
 _START_LOCK = threading.Lock()
+_PROCESS_BYTES = 8 << 20  # what even the smallest worker has for itself, measured
+_FILES = 4  # per worker: two pipes, a sentinel, and one more while it starts
+_STARTS = 6
+_UNKNOWN_CODE = 255  # what Python reports for a process whose fork server is gone
+_END_SECONDS = 10.0
 
 
 @dataclass
@@ -42,6 +50,7 @@ class _WorkerProcess:
     process: ForkServerProcess
     jobs: Connection
     answers: Connection
+    fork_server: int | None = None
     start_error: str = ""
 
 
@@ -75,6 +84,19 @@ class LocalEngine(Engine):
         self._payload: Payload | None = None
         self._slots: list[Slot] = []
 
+    def check_workers(self, workers: int) -> None:
+        """Refuse more processes than the system has memory, files or process numbers for."""
+        what, remedy = f"{workers:,} worker processes", "use fewer workers"
+        check_memory(workers * _PROCESS_BYTES, what, remedy)
+        limits = {
+            resource.RLIMIT_NOFILE: (workers * _FILES, "open files"),
+            resource.RLIMIT_NPROC: (workers, "processes"),
+        }
+        for limit, (needed, things) in limits.items():
+            most, _ = resource.getrlimit(limit)
+            if most != resource.RLIM_INFINITY and needed > most:
+                raise ValueError(f"{what} need {needed:,} {things}, and this process may have {most:,}: {remedy}")
+
     def start(self, spec: WorkerSpec, seats: int, slots: int) -> Sequence[Slot]:
         """Create the memory, then start the processes."""
         if multiprocessing.current_process().name.startswith(_NAME):
@@ -82,9 +104,10 @@ class LocalEngine(Engine):
                 "A module that a worker imports calls fit: put the call under `if __name__ == '__main__':`, or into a "
                 "function"
             )
+        _, size = slots_of(spec, slots)
+        check_memory(size, f"The points and gradients of {seats:,} workers", "use fewer workers")
         self._payload = Payload(spec)
         self._count = slots
-        _, size = slots_of(spec, slots)
         self._block = allocate(size)
         self._slots, _ = slots_of(spec, slots, self._block)
         self._context = multiprocessing.get_context("forkserver")
@@ -99,19 +122,30 @@ class LocalEngine(Engine):
             raise ValueError(f"Seat {seat} has a worker: kill it and wait for Died before starting another")
         worker_jobs, jobs = self._context.Pipe(duplex=False)
         answers, worker_answers = self._context.Pipe(duplex=False)
-        process = self._context.Process(
-            target=_serve,
-            args=(seat, worker_jobs, worker_answers, self._block, self._payload, self._count),
-            name=f"{_NAME} {seat}",
-            daemon=True,
-        )
-        with _without_main_script():
-            process.start()
+        process = self._started(seat, worker_jobs, worker_answers)
         worker_jobs.close()
         worker_answers.close()
-        self._seats[seat] = _WorkerProcess(process, jobs, answers)
+        self._seats[seat] = _WorkerProcess(process, jobs, answers, _fork_server())
         self._selector.register(answers, selectors.EVENT_READ, (seat, True))
         self._selector.register(process.sentinel, selectors.EVENT_READ, (seat, False))
+
+    def _started(self, seat: int, jobs: Connection, answers: Connection) -> ForkServerProcess:
+        """Start a process; a fork server that has been killed is replaced."""
+        arguments = (seat, jobs, answers, self._block, self._payload, self._count)
+        for attempt in range(_STARTS):
+            name = f"{_NAME} {seat}"
+            process = self._context.Process(target=_serve, args=arguments, name=name, daemon=True)
+            try:
+                with _without_main_script():
+                    process.start()
+                return process
+            except (EOFError, ConnectionError, FileNotFoundError) as error:
+                # The fork server ended between two calls. Python starts another one as soon as it has noticed.
+                reason = error
+                time.sleep(0.02 * 2**attempt)
+            except OSError as error:
+                raise ValueError(f"A worker process cannot be started ({error.strerror}): use fewer workers") from error
+        raise ValueError(f"The fork server has ended {_STARTS} times in a row ({reason!r}): is memory running out?")
 
     def submit(self, seat: int, job: Job) -> None:
         """Write a job into the worker's pipe."""
@@ -168,12 +202,17 @@ class LocalEngine(Engine):
         worker = self._seats.pop(seat)
         worker.process.join()
         code = worker.process.exitcode or 0
+        without_server = code == _UNKNOWN_CODE and _is_gone(worker.fork_server)
+        if without_server:
+            _end(worker.process.pid or 0)
         self._selector.unregister(worker.process.sentinel)
         if worker.answers.fileno() in self._selector.get_map():
             self._selector.unregister(worker.answers)
         worker.jobs.close()
         worker.answers.close()
         worker.process.close()
+        if without_server:
+            return "killed with the fork server"
         if worker.start_error:
             return f"could not start: {worker.start_error}"
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
@@ -240,6 +279,34 @@ def _serve(seat: int, jobs: Connection, answers: Connection, block: Block, paylo
             answers.send_bytes(pack_head(layout.answer_head(worker(job), SHARED)))
     except (EOFError, BrokenPipeError):  # the server is gone
         return
+
+
+def _fork_server() -> int | None:
+    """Return the process of Python's fork server."""
+    return getattr(forkserver._forkserver, "_forkserver_pid", None)
+
+
+def _is_gone(server: int | None) -> bool:
+    """Whether a fork server has ended; if there is no new one yet, its exit code is left for Python to read."""
+    if server is None or server != _fork_server():
+        return True
+    try:
+        return os.waitid(os.P_PID, server, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+    except AttributeError:  # not Linux
+        return False
+
+
+def _end(pid: int) -> None:
+    """Kill a worker whose fork server is gone, and wait: nothing may write to its slot any more."""
+    with contextlib.suppress(OSError, AttributeError):  # it is gone already; or not Linux
+        waiting = os.pidfd_open(pid)
+        try:
+            signal.pidfd_send_signal(waiting, signal.SIGKILL)
+            select.select([waiting], [], [], _END_SECONDS)
+        finally:
+            os.close(waiting)
 
 
 def _die_with_server() -> None:

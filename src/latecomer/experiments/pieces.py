@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,28 +17,40 @@ from typing import Any
 import polars as pl
 
 from .._util.files import atomic
+from .._util.wording import in_short
 from .spec import RunSpec
 from .store import Store
 
 __all__ = ["export_runs", "import_runs", "read_piece"]
 
 _PATTERN = "runs-*.jsonl.gz"
+_UNREADABLE = (
+    OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError, zlib.error,
+    pl.exceptions.PolarsError,
+)  # fmt: skip
 
 
 def read_piece(path: Path) -> Iterator[tuple[RunSpec, dict[str, Any], float, pl.DataFrame]]:
-    """Yield the runs of a piece: spec, record, seconds and history; a damaged file gets a sentence."""
+    """Yield the runs of a piece: spec, record, seconds and history; a damaged file gets a sentence, and yields none."""
+    seen: set[str] = set()
+    runs = []
     try:
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            for line in file:
-                entry = json.loads(line)
-                history = {name: [_number(value) for value in values] for name, values in entry["history"].items()}
-                run = RunSpec(**entry["record"]["spec"])
-                if run.key != entry["record"]["key"]:
-                    raise ValueError(f"the run {entry['record']['key'][:12]} has another key than its spec says")
-                table = pl.DataFrame(history, infer_schema_length=None, schema_overrides={"time": pl.Float64})
-                yield run, entry["record"], float(entry["seconds"]), table
-    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is damaged ({error}): take it from the repository again") from None
+        for line in gzip.decompress(path.read_bytes()).decode().splitlines():
+            entry = json.loads(line)
+            history = {name: [_number(value) for value in values] for name, values in entry["history"].items()}
+            run = RunSpec(**entry["record"]["spec"])
+            if run.key != entry["record"]["key"]:
+                raise ValueError(f"the run {entry['record']['key'][:12]} has another key than its spec says")
+            if run.key in seen:
+                raise ValueError(f"the run {run.key[:12]} is in it twice")
+            seen.add(run.key)
+            table = pl.DataFrame(history, infer_schema_length=None, schema_overrides={"time": pl.Float64})
+            runs.append((run, entry["record"], float(entry["seconds"]), table))
+        if not runs:
+            raise ValueError("it is empty")
+    except _UNREADABLE as error:
+        raise ValueError(f"{path} is damaged ({in_short(error)}): take it from the repository again") from None
+    yield from runs
 
 
 def import_runs(folder: Path, store: Store) -> int:

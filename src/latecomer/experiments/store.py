@@ -2,6 +2,7 @@
 
 ``run.json`` has the spec and the outcome, ``history.parquet`` the evaluations: plain files for pandas and polars. The
 duration of a run is in ``timing.json``, so that the other files have the same bytes whenever the run was made.
+``run.json`` has the SHA-256 of itself and of the history; runs that were stored without are read unverified.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 
 import polars as pl
 
+from .._util.wording import in_short
 from .spec import RunSpec
 
 __all__ = ["Store"]
@@ -30,6 +32,7 @@ __all__ = ["Store"]
 _PART = ".part-"
 _NOT_KEPT = ("arrival", "train_loss", "delay")  # the trace has them, and a store of any version has the same columns
 _DAY = 86_400.0
+_ENTRIES = {"key", "spec", "outcome", "final"}
 
 
 class Store:
@@ -65,9 +68,12 @@ class Store:
         try:
             written = io.BytesIO()  # polars raises its own error if the disk is full
             history.write_parquet(written)
-            _write_flushed(temporary / "history.parquet", written.getvalue())
+            content = written.getvalue()
+            _write_flushed(temporary / "history.parquet", content)
             final = {k: _finite(v) for k, v in history.row(-1, named=True).items() if k != "time"}
             record = {"key": spec.key, "spec": spec.as_dict(), "outcome": outcome, "final": final}
+            record = json.loads(json.dumps(record, allow_nan=False))  # as it is read
+            record["sha256"] = {"history": _digest(content), "record": _digest_of_record(record)}
             (temporary / "timing.json").write_text(json.dumps({"seconds": seconds}))
             text = json.dumps(record, sort_keys=True, indent=1, allow_nan=False)
             _write_flushed(temporary / "run.json", text.encode())  # last: it marks a complete folder
@@ -100,15 +106,23 @@ class Store:
 
     def record(self, key: str) -> dict[str, Any]:
         """Return the record of a run; raise if it is damaged."""
+        return self._verified(key)[0]
+
+    def _verified(self, key: str) -> tuple[dict[str, Any], str | None]:
+        """Return the record of a run and the digest of its history; None if it is from before there were digests."""
         path = self._folder_of(key) / "run.json"
         try:
-            record = json.loads(path.read_text())
-            if record["key"] != key or not isinstance(record["final"], dict) or "diverged_at" not in record["outcome"]:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            digests = record.pop("sha256", None)
+            if digests is not None and digests["record"] != _digest_of_record(record):
+                raise ValueError("it does not match its SHA-256")
+            if record.keys() != _ENTRIES or record["key"] != key or RunSpec(**record["spec"]).key != key:
                 raise ValueError("it belongs to another run")
-            RunSpec(**record["spec"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} is damaged ({error}): remove its folder to run it again") from None
-        return dict(record)
+            if not isinstance(record["final"], dict) or "diverged_at" not in record["outcome"]:
+                raise ValueError("it has no outcome")
+            return record, None if digests is None else str(digests["history"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(f"{path} is damaged ({in_short(error)}): remove its folder to run it again") from None
 
     def seconds(self, key: str) -> float | None:
         """Return the duration of a run, if known."""
@@ -118,12 +132,16 @@ class Store:
             return None
 
     def history(self, key: str) -> pl.DataFrame:
-        """Return the evaluations of a run."""
+        """Return the evaluations of a run; raise if they are damaged."""
         path = self._folder_of(key) / "history.parquet"
+        stated = self._verified(key)[1]
         try:
-            return pl.read_parquet(path)
-        except (OSError, pl.exceptions.PolarsError) as error:
-            raise ValueError(f"{path} is damaged ({error}): remove its folder to run it again") from None
+            content = path.read_bytes()
+            if stated is not None and stated != _digest(content):
+                raise ValueError("it does not match its SHA-256")
+            return pl.read_parquet(content)
+        except (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            raise ValueError(f"{path} is damaged ({in_short(error)}): remove its folder to run it again") from None
 
     def rows(self, keys: list[str] | None = None) -> Iterator[dict[str, Any]]:
         """Yield one flat row per run: its spec, its options and its outcome."""
@@ -146,6 +164,14 @@ def _write_flushed(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _digest_of_record(record: dict[str, Any]) -> str:
+    return _digest(json.dumps(record, sort_keys=True).encode(errors="surrogatepass"))
 
 
 def _finite(value: Any) -> Any:

@@ -1,5 +1,5 @@
 """Train along a schedule in one process: a trace replayed through a server."""
 
-from .simulate import Simulation, simulate
+from .simulate import Simulation, check_problem, simulate
 
-__all__ = ["Simulation", "simulate"]
+__all__ = ["Simulation", "check_problem", "simulate"]

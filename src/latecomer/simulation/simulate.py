@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._util.checks import whole_number
+from .._util.checks import checked_flag, whole_number
 from .._util.interrupts import interrupts_between_arrivals
+from .._util.memory import check_memory
 from ..core.callbacks import Callback, ProgressLike, all_callbacks
-from ..core.checkpoint import RunFolder
+from ..core.checkpoint import RunFolder, loading
 from ..core.gradient import Contributor, evaluated
 from ..core.history import History
 from ..core.result import Run
@@ -26,7 +27,9 @@ from ..problems.base import Problem
 from ..trace import Trace
 from .replayer import Replayer
 
-__all__ = ["Simulation", "simulate"]
+__all__ = ["Simulation", "check_problem", "simulate"]
+
+_WORKER_BYTES = 200  # what the server keeps for a worker without a ticket
 
 
 class Simulation:
@@ -221,10 +224,14 @@ def simulate(
         raise ValueError(f"The trace was made with policy {trace.header.policy!r}, not {policy.name!r}: pass that one")
     if int(trace.columns["group"].max()) >= problem.groups:
         raise ValueError(f"The trace has {len(trace.header.groups)} groups, the problem {problem.groups}")
+    workers = trace.header.workers
+    check_memory(workers * _WORKER_BYTES, f"{workers:,} workers", "the trace is damaged, or of another run")
     steps = len(trace)
     every = whole_number("evaluate_every", max(1, steps // 50) if evaluate_every is None else evaluate_every, least=1)
     save_every = whole_number("checkpoint_every", every if checkpoint_every is None else checkpoint_every, least=1)
-    given: dict[str, Any] = {"seed": whole_number("seed", seed), "policy": policy, "scheduler": scheduler, "bf16": bf16}
+    keep = whole_number("keep", keep, least=1)
+    given: dict[str, Any] = {"seed": whole_number("seed", seed), "policy": policy, "scheduler": scheduler}
+    given["bf16"] = checked_flag("bf16", bf16)
     every_callback = all_callbacks(callbacks, progress, steps)
     with ExitStack() as stack:
         for callback in every_callback:
@@ -238,7 +245,8 @@ def simulate(
         if saved is None:
             run.evaluate()
         else:
-            run.load_state_dict(saved)
+            with loading():
+                run.load_state_dict(saved)
         resumed_at, server = run.server.arrivals, run.server
         interrupted = stack.enter_context(interrupts_between_arrivals())
         stack.enter_context(torch.random.fork_rng(devices=[]))
@@ -256,10 +264,15 @@ def simulate(
     return result
 
 
-def _check_arguments(problem: Any, trace: Any, policy: Any, scheduler: Any) -> None:
+def check_problem(problem: Any) -> None:
+    """Raise unless this is a problem."""
     if not isinstance(problem, Problem):
         kind = "a class, not an instance" if isinstance(problem, type) else type(problem).__name__
         raise TypeError(f"Invalid problem: {kind} (expected an instance of a subclass of latecomer.problems.Problem)")
+
+
+def _check_arguments(problem: Any, trace: Any, policy: Any, scheduler: Any) -> None:
+    check_problem(problem)
     if not isinstance(trace, Trace):
         raise TypeError(f"Invalid trace: {type(trace).__name__} (expected a latecomer.Trace; Trace.load reads a file)")
     if policy is not None and not isinstance(policy, Policy):

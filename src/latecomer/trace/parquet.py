@@ -15,6 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from .._util.files import atomic
+from .footer import measure
 from .schema import COLUMNS, NULLS, STATUSES, Header, TraceError
 
 __all__ = ["checksum", "read", "write"]
@@ -29,6 +30,13 @@ _MAGIC = b"PAR1"  # what a Parquet file begins and ends with
 # is not an Exception.
 _SEAL = b"latecomer.sha256"
 _SEAL_LENGTH = len(_SEAL) + hashlib.sha256().digest_size
+# A row has eight random bytes, the seed of its sample, which nothing can compress; only rows of a ticket that was lost
+# and issued again repeat them. So a file with fewer than four bytes per row is no trace of a run.
+_BYTES_PER_ROW = 4
+_ROWS_OF_ANY_FILE = 1 << 16  # about 20 MB in memory
+_UNPACKING = 64
+_BYTES_OF_ANY_FILE = 1 << 24
+_STATUS_TYPES = (pl.String, pl.Categorical, pl.Enum)
 _UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, ValueError, OSError, MemoryError, OverflowError)
 
 
@@ -95,17 +103,20 @@ def read(path: Path) -> tuple[Header, dict[str, NDArray[Any]], str]:
     if len(raw) < 12 or not raw.startswith(_MAGIC) or not raw.endswith(_MAGIC):
         raise TraceError(f"{path} is not a trace: it is truncated, or no Parquet file at all")
     _check_seal(raw, path)
+    _check_extent(raw, path)
     try:
         metadata = pl.read_parquet_metadata(io.BytesIO(raw))
-        names = list(pl.read_parquet_schema(io.BytesIO(raw)))
+        schema = dict(pl.read_parquet_schema(io.BytesIO(raw)))
     except pl.exceptions.DuplicateError as error:
         raise TraceError(f"{path} has two columns of the same name") from error
     except _UNREADABLE as error:
         raise TraceError(f"{path} is not a trace: its structure is damaged") from error
     header, stated = _header(metadata, path)
-    missing = [name for name in COLUMNS if name not in names]
+    missing = [name for name in COLUMNS if name not in schema]
     if missing:
         raise TraceError(f"{path} has a trace's header but lacks the columns {', '.join(missing)}")
+    for name in COLUMNS:
+        _check_type(schema[name], name, path)
     try:
         frame = pl.read_parquet(raw, columns=list(COLUMNS))
         return header, {name: _column(frame[name], name, path) for name in COLUMNS}, stated
@@ -135,7 +146,7 @@ def _header(metadata: Mapping[str, str], path: Path) -> tuple[Header, str]:
         raise TraceError(f"{path} has a header that cannot be understood") from error
     fits = {
         "workers": type(header.workers) is int and 1 <= header.workers < 2**31,
-        "seed": type(header.seed) is int,
+        "seed": type(header.seed) is int and header.seed >= 0,
         "policy": isinstance(header.policy, str),
         "groups": 0 < len(header.groups) < 2**15 and all(isinstance(name, str) for name in header.groups),
         "model": isinstance(header.model, str),
@@ -152,6 +163,31 @@ def _header(metadata: Mapping[str, str], path: Path) -> tuple[Header, str]:
     return header, stated
 
 
+def _check_extent(raw: bytes, path: Path) -> None:
+    """Refuse a file that would take far more memory than it takes on disk, before anything is unpacked."""
+    try:
+        rows, size = measure(raw, _footer(raw))
+    except (ValueError, IndexError, RecursionError) as error:
+        raise TraceError(f"{path} is not a trace: its structure is damaged") from error
+    most_rows = max(_ROWS_OF_ANY_FILE, len(raw) // _BYTES_PER_ROW)
+    most_bytes = max(_BYTES_OF_ANY_FILE, _UNPACKING * len(raw))
+    if rows > most_rows or size > most_bytes:
+        raise TraceError(
+            f"{path} has {len(raw):,} bytes and would unpack to {rows:,} rows and {size:,} bytes (a trace of that size "
+            f"has at most {most_rows:,} rows and {most_bytes:,} bytes): it is damaged, or was made to fill the memory"
+        )
+
+
+def _check_type(found: Any, name: str, path: Path) -> None:
+    if name == "status":
+        fits, wanted = isinstance(found, _STATUS_TYPES) or found in _STATUS_TYPES, "string"
+    else:
+        wanted = np.dtype(COLUMNS[name]).name
+        fits = str(found).lower() == wanted
+    if not fits:
+        raise TraceError(f"{path} has a column {name} of type {str(found).lower()[:40]} instead of {wanted}")
+
+
 def _column(column: pl.Series, name: str, path: Path) -> NDArray[Any]:
     if name == "status":
         words = column.cast(pl.String)  # files of version 0.1 have categories here
@@ -160,10 +196,6 @@ def _column(column: pl.Series, name: str, path: Path) -> NDArray[Any]:
             raise TraceError(f"{path} has an unknown status {unknown[0][:40]!r}")
         codes: dict[str | None, int] = {None: NULLS[name], **{word: code for code, word in enumerate(STATUSES)}}
         return words.replace_strict(codes, return_dtype=pl.Int8).to_numpy()
-    wanted = np.dtype(COLUMNS[name]).name
-    found = str(column.dtype).lower()
-    if found != wanted:
-        raise TraceError(f"{path} has a column {name} of type {found} instead of {wanted}")
     if column.null_count():
         if name not in NULLS and name not in ("start", "end"):
             raise TraceError(f"{path} has an empty {name} in {column.null_count()} rows")

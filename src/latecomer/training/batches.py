@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Sized
 from typing import Any
 
+from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, default_collate
 
 from .._util.checks import whole_number
@@ -75,7 +76,10 @@ class Batches:
 
     def _check(self) -> None:
         data, sampler = self.dataset, self.sampler
-        if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__") or not isinstance(data, Sized):
+        usable = (
+            hasattr(data, "__getitem__") and isinstance(data, Sized) and not isinstance(data, IterableDataset | type)
+        )
+        if not usable or (isinstance(data, Tensor) and not data.dim()):
             raise TypeError(
                 f"Invalid dataset: {type(data).__name__} has no dataset[i] or no len(dataset), so a ticket cannot fix "
                 "its samples; pass batch_fn=, a function of the ticket's seed, instead"
@@ -85,7 +89,7 @@ class Batches:
         if sampler is None or (isinstance(sampler, str) and sampler == "independent"):
             if sampler is None and len(data) < self.batch_size and self.drop_last:
                 raise ValueError(f"Invalid batch_size value: {self.batch_size} (the dataset has {len(data)} samples)")
-        elif isinstance(sampler, str) or not hasattr(sampler, "__iter__"):
+        elif isinstance(sampler, str | type | Tensor) or not hasattr(sampler, "__iter__"):
             raise TypeError(f"Invalid sampler: {sampler!r} (expected None, 'independent' or a torch Sampler)")
 
     def per_epoch(self, seed: int) -> float:

@@ -11,14 +11,13 @@ from typing import Any
 from ..core.history import COLUMNS, History
 from ..engines import Died, Engine, Evaluated, Event, Failed, Job, Ready, Slot
 from .run import JournaledRun
+from .startup import StartupFailures, advice
 
 __all__ = ["WAIT_WARNING", "Evaluator"]
 
 _SNAPSHOTS = 3  # memory for this many unevaluated snapshots
 WAIT_WARNING = 30.0
 """Seconds of waiting for a worker after which a warning tells the user why nothing happens."""
-IMPORTABLE = "every module that the task uses must be importable in a new process"
-"""The most common reason why workers do not start."""
 
 
 class Evaluator:
@@ -48,6 +47,7 @@ class Evaluator:
         self._requested_at = math.inf
         self.on_row: Callable[[dict[str, Any]], None] = lambda row: None
         self._failed_attempts = 0
+        self._startup_failures = StartupFailures(1, attempts)
 
     def use(self, slots: Sequence[Slot]) -> None:
         """Use these slots for snapshots."""
@@ -135,6 +135,7 @@ class Evaluator:
         """Handle an event of the evaluating worker."""
         if isinstance(event, Ready):
             self._up = True
+            self._startup_failures.ready()
         elif isinstance(event, Evaluated) and self._waiting and event.number == self._waiting[0][0].number:
             self._complete(event.metrics)
         elif isinstance(event, Failed):
@@ -145,19 +146,24 @@ class Evaluator:
             self._complete({})
         elif isinstance(event, Died):
             was_up, was_busy, self._up, self._busy = self._up, self._busy, False, False
-            self._failed_attempts += was_busy or not was_up  # an idle worker did not die of an evaluation
-            exits_by_itself = not self.history.rows and not was_up and not event.reason.startswith("killed")
-            if exits_by_itself or self._failed_attempts >= self.attempts:
+            failure = self._failure(event, was_up, was_busy)
+            if failure:
                 if not self._waiting or not self._has_metrics:
-                    raise ValueError(f"The evaluating worker keeps dying ({event.reason}); {IMPORTABLE}")
-                warnings.warn(
-                    f"An evaluation killed its worker {self._failed_attempts} times; no metrics",
-                    stacklevel=2,
-                )
+                    raise ValueError(failure)
+                warnings.warn(f"{failure}; no metrics at arrival {self._waiting[0][1]['arrival']:,}", stacklevel=2)
                 self._complete({})
             self.engine.restart(self.seat)
             self._requested_at = time.monotonic()
         self._next()
+
+    def _failure(self, event: Died, was_up: bool, was_busy: bool) -> str:
+        """Return why an evaluation is given up; an empty string if its worker is worth another try."""
+        if not was_up:
+            return self._startup_failures.verdict(event)
+        self._failed_attempts += was_busy  # an idle worker did not die of an evaluation
+        if self._failed_attempts < self.attempts:
+            return ""
+        return f"An evaluation killed its worker {self._failed_attempts} times ({event.reason}); {advice(event)}"
 
     @property
     def _has_metrics(self) -> bool:

@@ -13,39 +13,16 @@ from collections.abc import Sequence
 from ..engines import Died, Engine, Event, Failed
 from ..policy import Ticket
 from ..server import Outcome, Server
-from .evaluator import IMPORTABLE, WAIT_WARNING
+from .evaluator import WAIT_WARNING
 from .run import JournaledRun
+from .startup import StartupFailures
 from .workers import WorkerSeats
 
-__all__ = ["FaultHandling", "StartupFailures"]
+__all__ = ["FaultHandling"]
 
 _MAX_FIRST_FAILURES = 3  # this many given-up tickets before any success end a run whose task raises
 _MIN_TICKETS = 20  # fewer tickets than this say nothing about the share that is given up
 _MAX_WARNINGS = 5  # this many given-up tickets are reported one by one, the others in one sentence at the end
-
-
-class StartupFailures:
-    """Counts workers that die before they are ready, and raises if they would die for ever.
-
-    Args:
-        max_workers: Largest number of workers.
-    """
-
-    def __init__(self, max_workers: int) -> None:
-        self.max_workers = max_workers
-        self._count, self._any_ready = 0, False
-
-    def ready(self) -> None:
-        """Record that a worker is ready."""
-        self._count, self._any_ready = 0, True
-
-    def died(self, event: Died) -> None:
-        """Record a death; raise if it was not a signal and no worker was ever ready, or after too many deaths."""
-        self._count += 1
-        # A signal may come from outside; an exit before any worker was ready will happen again.
-        exits_by_itself = not self._any_ready and not event.reason.startswith("killed")
-        if exits_by_itself or self._count >= 2 * self.max_workers + 1:
-            raise ValueError(f"Workers die before they are ready ({event.reason}); {IMPORTABLE}")
 
 
 class FaultHandling(ABC):
@@ -64,7 +41,7 @@ class FaultHandling(ABC):
     give_up_limit: float
     timeout: float | None
 
-    def __init__(self, workers: int, max_workers: int) -> None:
+    def __init__(self, workers: int, max_workers: int, attempts: int) -> None:
         self.deaths = self.failures = self.reissued = self.ignored = 0
         self.reasons: dict[int, str] = {}
         self._failed_attempts: dict[int, int] = {}  # ticket -> number of failed attempts
@@ -72,7 +49,7 @@ class FaultHandling(ABC):
         self._idle: set[int] = set()
         self._being_killed: set[int] = set()  # killed workers whose death the engine has not reported yet
         self._job_started: dict[int, float] = {}  # worker -> time at which it got its job
-        self._seats, self._startup_failures = WorkerSeats(workers), StartupFailures(max_workers)
+        self._seats, self._startup_failures = WorkerSeats(workers), StartupFailures(max_workers, attempts)
         self._events: deque[Event] = deque()
         self._deferred_warnings: list[str] = []
         self._unreported = 0  # given-up tickets without a warning of their own

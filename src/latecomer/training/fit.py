@@ -19,12 +19,13 @@ from .._util.naming import stable_name
 from ..core.callbacks import Callback, ProgressLike, TensorBoard, all_callbacks
 from ..core.flat import uncompiled
 from ..core.result import Run
+from ..core.structure import structure
 from ..engines import Engine
 from ..optim import known_method
 from ..policy import Async, Policy, Synchronous
 from ..problems.base import Problem
 from .loop import TrainingLoop
-from .record import write_record
+from .record import check_outputs, write_record
 from .run import JournaledRun
 from .saver import Saver
 from .task import NOT_GIVEN, Task
@@ -150,25 +151,34 @@ def fit(
         scheduler = scheduler or problem.scheduler
     steps = _steps(steps, epochs, problem)
     every = max(1, steps // 10) if evaluate_every is None else whole_number("evaluate_every", evaluate_every, least=1)
+    save_every = every if checkpoint_every is None else whole_number("checkpoint_every", checkpoint_every, least=1)
+    keep = whole_number("keep", keep, least=1)
     policy: Policy = Synchronous(workers) if sync else Async()
     path = None if record is None else Path(record)
     if path is not None:
+        folders = {"checkpoint": checkpoint, "tensorboard": tensorboard}
+        check_outputs(path, **{name: None if folder is None else Path(folder) for name, folder in folders.items()})
         writable_file(path)
+    chosen = make_engine(engine)
+    chosen.check_workers(most)
     state = JournaledRun(problem, method, options, min(least, workers), policy, seed, scheduler)
-    given = list(callbacks) if tensorboard is None else [*callbacks, TensorBoard(tensorboard)]
+    every_callback = all_callbacks(callbacks, progress, steps)
+    if tensorboard is not None:
+        every_callback.append(TensorBoard(tensorboard))
     loop = TrainingLoop(
-        state, make_engine(engine), workers=workers, steps=steps, min_workers=least, max_workers=most,
+        state, chosen, workers=workers, steps=steps, min_workers=least, max_workers=most,
         evaluate_every=every, attempts=attempts, give_up_limit=give_up_limit, timeout=timeout,
-        callbacks=all_callbacks(given, progress, steps),
+        callbacks=every_callback,
     )  # fmt: skip
     rounded = {"bf16": True} if loop.engine.bf16 else {}
     about = {"method": method, "options": options, "seed": seed, "start": state.start, **rounded}
     about |= {"torch": torch.__version__, "problem": repr(problem), "scheduler": stable_name(scheduler)}
+    about["model"] = structure(state.flat.module)
     saver = None
     if checkpoint is not None:  # last, because it locks the folder
         saver = Saver(
             checkpoint,
-            every=every if checkpoint_every is None else checkpoint_every,
+            every=save_every,
             keep=keep,
             run=state.describe() | {"workers": workers} | rounded,
         )
@@ -212,6 +222,10 @@ def _check_arguments(scheduler: Any, sync: Any, paths: Mapping[str, Any]) -> Non
     for name, path in paths.items():
         if path is not None and not isinstance(path, (str, os.PathLike)):
             raise TypeError(f"Invalid {name}: {path!r} (expected a path)")
+        if path is not None and not os.fspath(path):
+            raise ValueError(
+                f"Invalid {name}: {path!r} (expected the name of a {'file' if name == 'record' else 'folder'})"
+            )
 
 
 def make_engine(engine: str | Engine) -> Engine:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-__all__ = ["ABSENT", "Entry", "Journal"]
+__all__ = ["ABSENT", "COUNTED", "Entry", "Found", "Journal"]
 
 ABSENT = 2
 """The ``group`` of a lost ticket whose worker was absent; 1 means that the task raised, 0 that the worker died."""
 
 _GAP = b"X"
+_KINDS = (b"I", b"L", b"A", b"G", b"J", _GAP)
+COUNTED = (b"A", b"G")
+"""The kinds of entries that are arrivals."""
 _ENTRY = struct.Struct("<ciqid")
 _CHECK = struct.Struct("<I")
 _SIZE = _ENTRY.size + _CHECK.size
@@ -37,8 +42,25 @@ class Entry(NamedTuple):
     at: float
 
 
+class Found(NamedTuple):
+    """The entries that a journal has after some number.
+
+    Args:
+        entries: The entries, up to the first that is damaged or missing.
+        repaired: Numbers of the entries among them that had one flipped bit, which the checksum corrects.
+        behind: Good entries behind the first that is damaged beyond repair. They cannot be repeated, because the state
+            that they change is lost with the damaged one. None behind an entry that a crash has left incomplete.
+        missing: Whether the file ends before the first of the entries that were asked for.
+    """
+
+    entries: list[Entry]
+    repaired: dict[int, Entry]
+    behind: list[Entry]
+    missing: bool
+
+
 class Journal:
-    """An append-only file of entries of fixed size, each with a checksum; a damaged end is cut off.
+    """An append-only file of entries of fixed size, each with a checksum; an incomplete end is cut off.
 
     Entries survive the death of the process. They are not flushed to disk, so a power failure may lose the last ones,
     and the run resumes before them. If the disk is full the journal stops; `resume` continues it after a gap marker.
@@ -56,19 +78,48 @@ class Journal:
 
     def read(self, start: int) -> list[Entry]:
         """Return the entries from number ``start`` on, up to the first that is damaged or missing."""
-        if not self.path.exists():
-            return []
-        data = self.path.read_bytes()[start * _SIZE :]
-        found = []
-        for offset in range(0, len(data) - _SIZE + 1, _SIZE):
-            body = data[offset : offset + _ENTRY.size]
-            if _CHECK.unpack_from(data, offset + _ENTRY.size)[0] != zlib.crc32(body):
+        return self.look(start).entries
+
+    def look(self, start: int) -> Found:
+        """Return the entries from number ``start`` on, and what is damaged."""
+        data = self.path.read_bytes() if self.path.exists() else b""
+        found = Found([], {}, [], len(data) < start * _SIZE)
+        good = True
+        for offset in range(start * _SIZE, len(data) - _SIZE + 1, _SIZE):
+            raw = data[offset : offset + _SIZE]
+            entry = _entry(raw)
+            if entry is None and good:
+                entry = _corrected(raw)
+                if entry is not None:
+                    found.repaired[offset // _SIZE] = entry
+            if entry is None:
+                good = False
+            elif entry.kind == _GAP:
                 break
-            entry = Entry(*_ENTRY.unpack(body))
-            if entry.kind == _GAP:
-                break
-            found.append(entry)
+            else:
+                (found.entries if good else found.behind).append(entry)
         return found
+
+    def keep_copy(self) -> Path:
+        """Copy the file to ``journal.damaged``, or ``journal.damaged-2``, ...: no earlier copy is overwritten."""
+        data = self.path.read_bytes()
+        for number in itertools.count(1):
+            copy = self.path.with_name(f"{self.path.name}.damaged{'' if number == 1 else f'-{number}'}")
+            try:
+                with copy.open("xb") as file:
+                    file.write(data)
+                return copy
+            except FileExistsError:
+                if copy.is_file() and copy.read_bytes() == data:  # of a recovery that was interrupted
+                    return copy
+        raise AssertionError
+
+    def write_back(self, entries: Mapping[int, Entry]) -> None:
+        """Write repaired entries in their places."""
+        with self.path.open("r+b") as file:
+            for number, entry in entries.items():
+                file.seek(number * _SIZE)
+                file.write(_packed(entry))
 
     def open(self, entries: int) -> None:
         """Open for writing after ``entries`` entries; the rest is cut off."""
@@ -86,9 +137,8 @@ class Journal:
         """Write an entry; if the disk is full, raise OSError once and stop the journal."""
         if self._file is None:
             return
-        body = _ENTRY.pack(*entry)
         try:
-            written = self._file.write(body + _CHECK.pack(zlib.crc32(body)))
+            written = self._file.write(_packed(entry))
             if written != _SIZE:
                 raise OSError(28, "No space left on device", str(self.path))
         except OSError:
@@ -117,3 +167,28 @@ class Journal:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _packed(entry: Entry) -> bytes:
+    body = _ENTRY.pack(*entry)
+    return body + _CHECK.pack(zlib.crc32(body))
+
+
+def _entry(raw: bytes) -> Entry | None:
+    """Return an entry; None if it does not match its checksum."""
+    body = raw[: _ENTRY.size]
+    if _CHECK.unpack_from(raw, _ENTRY.size)[0] != zlib.crc32(body):
+        return None
+    return Entry(*_ENTRY.unpack(body))
+
+
+def _corrected(raw: bytes) -> Entry | None:
+    """Return an entry with one flipped bit as it was; None if more is wrong.
+
+    Two entries that match their checksums differ in far more than two bits, so at most one flip leads to one.
+    """
+    for bit in range(8 * len(raw)):
+        entry = _entry((int.from_bytes(raw, "little") ^ (1 << bit)).to_bytes(len(raw), "little"))
+        if entry is not None and entry.kind in _KINDS:
+            return entry
+    return None

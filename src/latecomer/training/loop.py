@@ -10,6 +10,7 @@ from typing import Any
 
 from .._util.checks import whole_number
 from ..core.callbacks import Callback
+from ..core.checkpoint import loading
 from ..engines import Died, Done, Engine, Event, Failed, Job, Ready, WorkerSpec
 from ..optim import AsyncOptimizer
 from ..policy import Ticket
@@ -63,7 +64,7 @@ class TrainingLoop(FaultHandling):
     ) -> None:
         self.state, self.engine, self.workers, self.steps = state, engine, workers, steps
         self.min_workers, self.max_workers = min_workers or workers, max(workers, max_workers or 0)
-        super().__init__(self.server.workers, self.max_workers)
+        super().__init__(self.server.workers, self.max_workers, attempts)
         self.attempts, self.timeout, self.callbacks = attempts, timeout, list(callbacks)
         self.give_up_limit = give_up_limit
         self.evaluator = Evaluator(state, engine, self.max_workers, evaluate_every or steps, attempts)
@@ -146,17 +147,18 @@ class TrainingLoop(FaultHandling):
         if state is None:
             evaluator.evaluate_if_due(0.0)
             return 0
-        run.load_state_dict(state["run"])
-        self._failed_attempts = dict(state["tried"])
-        evaluator.load_state_dict(state["evaluator"])
+        with loading():
+            run.load_state_dict(state["run"])
+            self._failed_attempts, before = dict(state["tried"]), [int(count) for count in state["counts"]]
+            evaluator.load_state_dict(state["evaluator"])
         recovery = JournalRecovery(
             run, self.engine, evaluator, self._startup_failures, attempts=self.attempts, timeout=self.timeout,
             interrupted=self.interrupted, failed_attempts=self._failed_attempts,
         )  # fmt: skip
         recovery.handle(evaluator.evaluate_if_due(self._restore_clock()))
         done = recovery(entries)
-        counted = zip(state["counts"], (recovery.deaths, recovery.failures, recovery.reissued), strict=True)
-        self.deaths, self.failures, self.reissued = (before + since for before, since in counted)
+        counted = zip(before, (recovery.deaths, recovery.failures, recovery.reissued), strict=True)
+        self.deaths, self.failures, self.reissued = (then + since for then, since in counted)
         # The loop sees workers that started during the recovery as new ones, so their numbers may differ from those
         # before the crash. Which worker computes a ticket does not change its bits.
         self._seats = WorkerSeats(self.server.workers)
@@ -165,7 +167,9 @@ class TrainingLoop(FaultHandling):
         return done
 
     def _check_worker_count(self, state: dict[str, Any], entries: Sequence[Entry]) -> None:
-        workers = len(state["run"]["server"]["busy"]) + sum(entry.kind == b"J" for entry in entries)
+        with loading():
+            busy = len(state["run"]["server"]["busy"])
+        workers = busy + sum(entry.kind == b"J" for entry in entries)
         if workers > self.max_workers:
             raise ValueError(
                 f"The checkpoint has {workers} workers, this run at most {self.max_workers}: pass max_workers={workers}"
@@ -349,7 +353,7 @@ class TrainingLoop(FaultHandling):
         if self._over() or self._waiting:
             return
         for worker in sorted(self._idle):  # sorted: the order must not depend on a set
-            if not self.server.lost and not self.server.policy.may_start(len(self.server.in_flight)):
+            if not self.server.lost and not self.server.policy.may_start(self.server.outstanding):
                 return
             # A lost ticket needs no permission: it still counts as in flight, and the policy let it start before.
             self.reissued += bool(self.server.lost)

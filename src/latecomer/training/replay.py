@@ -15,10 +15,11 @@ from ..core.callbacks import ProgressLike
 from ..core.flat import FlatModule, digest
 from ..core.gradient import one_thread
 from ..core.result import Run
+from ..core.structure import first_difference, structure
 from ..optim import known_method
 from ..policy import POLICIES, Policy, Synchronous
 from ..problems.base import Problem
-from ..simulation import simulate
+from ..simulation import check_problem, simulate
 from ..trace import Trace
 from .record import read_record
 from .task import Task
@@ -81,11 +82,14 @@ def replay(
         >>> other.difference is None, other.run.method
         (True, 'catch-up')
     """
+    if not isinstance(record, (str, os.PathLike)):
+        raise TypeError(f"Invalid record: {record!r} (expected the name of the file that fit(record=...) wrote)")
+    check_problem(problem)
     path = Path(record)
     trace = Trace.load(path)
-    x, about = read_record(path)
+    x, about = read_record(path, trace)
     recorded = about.get("method")
-    name = method or recorded
+    name = recorded if method is None else method
     if name is None:
         raise ValueError(f"There is no {path.with_suffix('.safetensors').name} beside {path}: pass method=")
     same = name == recorded and not options
@@ -101,8 +105,12 @@ def replay(
             f"{path.name} is the record of another task: it has {len(trace.header.groups)} groups, this one "
             f"{problem.groups}"
         )
-    start = digest(FlatModule(problem.model(seed)).x)
-    differs_at_start = "start" in about and start != about["start"]
+    model = FlatModule(problem.model(seed))
+    differs_at_start = "start" in about and digest(model.x) != about["start"]
+    other_model = first_difference(str(about["model"]), structure(model.module)) if "model" in about else ""
+    if same and x is not None and x.shape != model.x.shape:
+        why = other_model or f"the recorded model has {x.numel()} parameters, this one {model.x.numel()}"
+        raise ValueError(f"{path.name} is the record of another task: {why}")
     with one_thread():
         run = simulate(
             problem,
@@ -110,7 +118,7 @@ def replay(
             trace,
             seed=seed,
             policy=_policy(trace),
-            evaluate_every=evaluate_every or len(trace),
+            evaluate_every=len(trace) if evaluate_every is None else evaluate_every,
             progress=progress,
             scheduler=scheduler,
             bf16=bool(about.get("bf16", False)),
@@ -118,15 +126,13 @@ def replay(
         )
     if x is None or not same:
         return Replayed(run, recorded, None, f"{name} on the schedule of {path.name}.")
-    model = problem.model(seed)
-    model.load_state_dict(dict(run.state))
-    found = FlatModule(model).x.detach()
-    if found.shape != x.shape:
-        raise ValueError(f"The recorded model has {x.numel()} parameters, this one {found.numel()}: it is another task")
+    model.at(model.x).load_state_dict(dict(run.state))
+    found = model.x.detach()
     if torch.equal(found, x):
         return Replayed(run, recorded, 0.0, f"{name} lands on the same parameters, bit for bit.")
     difference = float((found.double() - x.double()).abs().max())
     reason = "it starts from other parameters" if differs_at_start else _difference_reason(about, problem, scheduler)
+    reason = other_model or reason
     verdict = f"{name} lands {difference:.3g} away from the recorded parameters (largest difference); {reason}."
     return Replayed(run, recorded, difference, verdict)
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from ..engines import Died, Done, Engine, Event, Failed, Job, Ready
 from .evaluator import Evaluator
-from .faults import StartupFailures
 from .journal import ABSENT, Entry
 from .run import JournaledRun, JournalMismatchError
+from .startup import StartupFailures
 
 __all__ = ["JournalRecovery"]
 

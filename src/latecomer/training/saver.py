@@ -9,8 +9,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.checkpoint import RunFolder
-from .journal import Entry, Journal
+from ..core.checkpoint import RunFolder, loading
+from .journal import COUNTED, Entry, Found, Journal
 
 __all__ = ["Saver"]
 
@@ -41,8 +41,45 @@ class Saver(RunFolder):
         checkpoint = self.newest()
         if checkpoint is None:
             return None, []
-        self._entries_included, self._gap = checkpoint["entries"], checkpoint["gap"]
-        return checkpoint["state"], self.journal.read(self._entries_included)
+        with loading():
+            self._entries_included, self._gap = int(checkpoint["entries"]), bool(checkpoint["gap"])
+            state, arrivals = dict(checkpoint["state"]), int(checkpoint["arrivals"])
+            found = self.journal.look(self._entries_included)
+        if found.missing or found.repaired or found.behind:
+            self._warn_of_damage(found, arrivals)
+        return state, found.entries
+
+    def _warn_of_damage(self, found: Found, arrivals: int) -> None:
+        """Say what is damaged, and keep a copy: what cannot be repeated is cut off when the run goes on."""
+        resumes_at = arrivals + sum(entry.kind in COUNTED for entry in found.entries)
+        kept = ""
+        if self.journal.path.exists():
+            try:
+                kept = f"; a copy is in {self.journal.keep_copy().name}"
+            except OSError as error:
+                kept = f"; it could not be copied ({error.strerror})"
+        if found.missing:
+            warnings.warn(
+                f"{self.journal.path} ends before the checkpoint of arrival {arrivals:,}, so what came after that is "
+                f"lost: the run resumes at arrival {resumes_at:,}{kept}",
+                stacklevel=4,
+            )
+        if found.repaired:
+            numbers = ", ".join(map(str, found.repaired))
+            warnings.warn(
+                f"{self.journal.path} has a flipped bit in entry {numbers}: it is repaired, and nothing is lost{kept}",
+                stacklevel=4,
+            )
+            self.journal.write_back(found.repaired)
+        if found.behind:
+            lost = sum(entry.kind in COUNTED for entry in found.behind)
+            damaged = self._entries_included + len(found.entries)
+            warnings.warn(
+                f"{self.journal.path} is damaged at entry {damaged}: the {len(found.behind)} good entries behind it "
+                f"cannot be repeated without it, so the run resumes at arrival {resumes_at:,} instead of "
+                f"{resumes_at + lost:,} or later{kept}",
+                stacklevel=4,
+            )
 
     def begin(self, entries: int = 0) -> None:
         """Continue the journal after ``entries`` repeated entries; they are in it already."""
@@ -62,7 +99,7 @@ class Saver(RunFolder):
         with contextlib.suppress(OSError):  # still full; the user has been warned
             self.journal.resume()
         gap = self.journal.stopped
-        checkpoint = {"entries": self.journal.entries, "gap": gap, "state": state}
+        checkpoint = {"entries": self.journal.entries, "gap": gap, "arrivals": arrivals, "state": state}
         self.saved_at = arrivals
         if now:
             self.write(arrivals, checkpoint)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .._util.checks import POSITIVE, whole_number
+from .._util.checks import POSITIVE, several, whole_number
 from .._util.naming import type_and_length
 from .._util.seeds import part_seed
 from ..core.flat import uncompiled
@@ -93,16 +93,19 @@ class Task(Problem):
             raise TypeError(f"Invalid loss_fn: {loss_fn!r} (expected loss_fn(model, batch), or a torch loss)")
         if (dataset is None) == (batch_fn is None):
             raise ValueError("A task needs either a dataset or a batch_fn")
-        for what, function in (("batch_fn", batch_fn), ("group_fn", group_fn), ("evaluate", evaluate)):
+        functions = {"collate_fn": collate_fn, "batch_fn": batch_fn, "group_fn": group_fn, "evaluate": evaluate}
+        for what, function in functions.items():
             if function is not None and not callable(function):
                 raise TypeError(f"Invalid {what}: {function!r} (expected a function)")
         self.name, self.seed = name, whole_number("seed", seed)
-        self.group_names = tuple(groups)
+        self.group_names = tuple(several("groups", groups, "names"))
         self.groups = len(self.group_names)
         if not self.groups or (group_fn is None and self.groups > 1):
             raise ValueError(f"Invalid groups value: {list(groups)} (expected one name per group of group_fn)")
         self.accumulate = whole_number("accumulate", accumulate, least=1)
         self.autocast = _checked_autocast(autocast)
+        if not all(isinstance(group, str) for group in self.group_names):
+            raise TypeError(f"Invalid groups value: {list(groups)} (expected names)")
         self.clip_norm = None if clip_norm is None else POSITIVE.check("clip_norm", clip_norm)
         self.clip_value = None if clip_value is None else POSITIVE.check("clip_value", clip_value)
         self.scheduler = scheduler

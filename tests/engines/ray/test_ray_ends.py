@@ -123,3 +123,27 @@ def test_a_head_that_is_killed_takes_the_server_along_and_the_run_goes_on_with_t
             server.kill()
     assert "GCS may have been killed" in (tmp_path / "said").read_text()
     goes_on(tmp_path, RayEngine(ray_cluster.address))
+
+
+STRANGER = """
+import sys
+import ray
+
+try:
+    ray.init(sys.argv[1], log_to_driver=False)
+except ConnectionError as error:
+    print("refused:", error)
+else:
+    print("let in")
+"""
+
+
+def test_nobody_is_let_in_without_the_token(ray_cluster: Any, tmp_path: Path) -> None:
+    """Ray asks again for a while, 20 times unless told otherwise, and then gives up."""
+    known = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    env = {**known, "HOME": str(tmp_path), "RAY_NUM_REDIS_GET_RETRIES": "2"}
+    for own in ({}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}):
+        words = [sys.executable, "-c", STRANGER, ray_cluster.address]
+        run = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, env={**env, **own})
+        assert run.stdout.startswith("refused: "), run.stdout + run.stderr
+        assert "InvalidAuthToken" in run.stderr

@@ -20,6 +20,7 @@ import torch
 
 from ..._util.checks import AT_LEAST_ZERO, POSITIVE, checked_flag
 from ..._util.extras import needs
+from ..._util.memory import check_memory
 from ..base import Died, Engine, Event, Job, Ready, Slot, WorkerSpec
 from ..memory import Block
 from .cluster import Cluster, ending
@@ -31,6 +32,7 @@ __all__ = ["RayEngine", "work"]
 _END_SECONDS = 2.0  # time a process has to end when Ray asks it to, before it gets SIGKILL
 _KILL_SECONDS = 10.0  # time to wait for a process that got SIGKILL
 _LEAVE_SECONDS = 1.0  # time workers have at the end to finish their jobs
+_PROCESS_BYTES = 32 << 20  # what a worker process of Ray has for itself, at the least
 
 
 def work(credentials: WorkerCredentials, spec: WorkerSpec) -> None:
@@ -120,6 +122,12 @@ class RayEngine(Engine):
         self._cluster: Cluster | None = None
         self._wake, self._lock = (-1, -1), threading.Lock()
         self._workers = 0
+
+    def check_workers(self, workers: int) -> None:
+        """Refuse more workers than this machine has memory for, if Ray is started on it; a cluster may grow."""
+        super().check_workers(workers)
+        if self.address is None:
+            check_memory(workers * _PROCESS_BYTES, f"{workers:,} Ray workers", "use fewer workers")
 
     def start(self, spec: WorkerSpec, seats: int, slots: int) -> Sequence[Slot]:
         """Connect to Ray, create the slots, listen, and request workers."""

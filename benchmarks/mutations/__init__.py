@@ -1,0 +1,1 @@
+"""Mutates files and arguments and counts what becomes of them."""

@@ -1,0 +1,43 @@
+"""Mutates files and arguments and counts what becomes of them: nothing may end raw, hang, or change a result silently.
+
+    python -m benchmarks.mutations --count 10000 --seed 0
+
+Each mutation has a number, from which it follows: ``--only 4711`` repeats one. Allowed are the same result, the same
+result with a warning, a result where none was known (arguments), and one sentence. Everything else is listed, and the
+command ends with exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from .judge import BAD, run, table
+
+
+def main() -> int:
+    """Read the arguments, run, print the table and what failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", type=int, default=None, help="number of the one mutation to repeat")
+    parser.add_argument("--json", type=Path, default=None, help="file for all findings")
+    given = parser.parse_args()
+    start = time.monotonic()
+    findings, all_targets = run(given.count, given.seed, given.only)
+    if given.json is not None:
+        given.json.write_text(json.dumps([vars(each) for each in findings], indent=1))
+    failed = [each for each in findings if each.outcome in BAD]
+    for each in failed if given.only is None else findings:
+        print(f"{each.number} {each.target}: {each.outcome}: {each.what}: {each.detail[:300]}")
+    print(table(all_targets))
+    seconds = time.monotonic() - start
+    print(f"{len(findings):,} mutations with seed {given.seed} in {seconds:.0f} s, {len(failed)} failures")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
