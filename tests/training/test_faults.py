@@ -17,7 +17,8 @@ from engine_tasks import Trouble, regression
 from latecomer.bench import soak
 from latecomer.engines import Done, Event
 from latecomer.engines.inline import InlineEngine
-from latecomer.testing import KillAt, _ended, _shared_memory
+from latecomer.testing import KillAt
+from latecomer.testing.engine import _ended, _shared_memory
 from latecomer.training import replay
 
 ROOT = Path(__file__).parent.parent.parent

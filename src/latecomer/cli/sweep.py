@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from .._util.files import atomic, writable
-from ._options import Pairs, hyper_parameters, pairs
+from ._options import Imports, Pairs, hyper_parameters, import_all, pairs
 from ._output import Json, say, show
 from .data import look_in
 
@@ -36,6 +36,8 @@ class One:
     """Name of the method."""
     set: Pairs = ()
     """Hyper-parameters of the method, as name=value; lr is 0.02 if left out, the others are the method's defaults."""
+    imports: Imports = ()
+    """A Python file that registers methods of your own; may be repeated."""
     problem_set: Pairs = ()
     """Arguments of the problem, as name=value."""
     weights: str = ""
@@ -64,6 +66,7 @@ class One:
         from ..experiments import RunSpec, Store
         from ..experiments.sweep import run_one
 
+        import_all(self.imports)
         spec = RunSpec(
             self.problem,
             self.method,
@@ -110,6 +113,8 @@ class SweepCommand:
     """A preset (mnist, lr-sensitivity, cifar10, delay-model) or a TOML file."""
     size: Literal["quick", "standard", "paper"] = "standard"
     """Size of a preset."""
+    imports: Imports = ()
+    """A Python file that registers methods of your own; may be repeated. A spec may name such files too."""
     store: Path = Path("runs")
     """Folder of the store."""
     processes: int = 2
@@ -139,6 +144,7 @@ class SweepCommand:
         look_in(self.data_dir)
         sweep = preset(self.spec, self.size) if self.spec in PRESETS else Sweep.load(Path(self.spec))
         sweep = replace(sweep, seeds=tuple(seed + whole_number("seed", self.seed) for seed in sweep.seeds))
+        sweep = replace(sweep, imports=(*sweep.imports, *map(str, self.imports)))
         if self.show:
             show(console, sweep.to_toml(), sweep.as_dict())
             return

@@ -66,7 +66,8 @@ class Method:
         policy: What the server does with an arrival: None to apply every one, an instance of
             `latecomer.policy.Policy`, or its class or a function that makes it. The latter get the number of
             ``workers`` if they have an argument of that name; their other arguments are hyper-parameters of the method.
-        files: SHA-256 of the files that define it, by path; None for the library's own methods.
+        files: SHA-256 of the files that define it, by path, the one that registers it first; None for the library's
+            own methods.
         takes_options: False for a function that has all hyper-parameters in it.
 
     Examples:
@@ -352,8 +353,8 @@ def _files(caller: Any, *parts: Any) -> dict[str, str]:
             found.append(inspect.getsourcefile(defines) or "")
         except (TypeError, OSError):  # built in, or typed into a session
             continue
-    paths = {str(Path(file).resolve()) for file in found if file and not file.startswith(_LIBRARIES)}
-    return {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in sorted(paths) if Path(path).is_file()}
+    paths = dict.fromkeys(Path(file).resolve() for file in found if file and not file.startswith(_LIBRARIES))
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()}
 
 
 _METHODS: dict[str, Method] = {

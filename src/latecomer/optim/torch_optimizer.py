@@ -55,7 +55,7 @@ class TorchOptimizer(AsyncOptimizer):
             )
         if isinstance(optimizer, torch.optim.SparseAdam):
             raise ValueError(f"{name} needs sparse gradients, and workers send dense ones: use torch.optim.Adam")
-        if optimizer.state:
+        if any(float(state.get("step", 0)) > 0 for state in optimizer.state.values()):
             raise ValueError(f"This {name} has made steps already: pass a new one")
         if type(optimizer) not in _warned:
             _warned.add(type(optimizer))
@@ -67,6 +67,7 @@ class TorchOptimizer(AsyncOptimizer):
         self.optimizer = optimizer
         counters = {"method": name, "t": 0, "output": "last", "output_seed": 0, "kept": 0, "keep_next": 1}
         LightOptimizer.__init__(self, optimizer.param_groups, {**optimizer.defaults, **counters})
+        self.state = optimizer.state  # some have state from the start
         self._share(optimizer, self)
 
     @staticmethod
