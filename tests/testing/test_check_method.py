@@ -32,7 +32,7 @@ def test_optimizers_of_torch_keep_every_rule_but_declare_no_influence(method: An
     assert check_method(method) == [text for name, text in RULES.items() if name != "influence"]
 
 
-# ---- rules that are broken on purpose, each in one way ----------------------------------------------------------------
+# ---- rules that are broken on purpose, each in one way --------------------------------------------------------------
 
 
 class Rule(AsyncOptimizer):
@@ -196,10 +196,10 @@ def test_a_broken_rule_is_named_with_what_was_expected_and_found(rule: str, meth
         ("read", KeepsGradients, "expected the bits of a run whose gradients are not overwritten afterwards"),
         ("orders", MovesParameters, "expected the parameters in their memory, changed in place, found new memory"),
         ("orders", ForgetsToCount, r"expected t = \d+ after arrival \d+, found t = \d+|expected no error, found"),
-        ("orders", Explodes, "expected finite parameters after finite gradients, found NaN or infinity after arrival 31"),
+        ("orders", Explodes, r"expected finite parameters .*, found NaN or infinity after arrival 31"),
         ("influence", Method("m", Rule, weight=half), "expected 0.5 for arrival 2 with delay 1, as declared, found 1"),
         ("influence", Method("m", Rule, weight=two), r"expected an influence of 1 without delay, found .*\(0\) = 2"),
-        ("influence", Method("m", OddWorkersCountLess, weight=full), r"expected 1 for arrival \d+ with delay \d+, as declared, found 0.5"),
+        ("influence", Method("m", OddWorkersCountLess, weight=full), r"expected 1 for arrival \d+ .*, found 0.5"),
         ("resumed", Method("m", Rule, policy=HoldsOutside), "expected .*, found"),
     ],
     ids=lambda value: getattr(value, "__name__", None),

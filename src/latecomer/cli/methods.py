@@ -84,7 +84,7 @@ class Show:
             f"source      {method.source}",
             f"optimizer   {about['module']}.{about['optimizer']}"
             + "".join(f", {name}={value!r}" for name, value in method.options.items()),
-            f"influence   {method.influence_formula}, of a late gradient",
+            f"influence   {method.influence_formula}" + (", of a late gradient" if method.weight else ""),
             f"points      {method.points} a sample",
             f"policy      {method.policy_name}",
             "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -165,7 +166,8 @@ class SweepCommand:
         diverged = sum(run.diverged_at is not None for run in watched(done, len(todo), console, sweep.name))
         if diverged:
             say(console, f"{diverged:,} runs diverged, ended early and are recorded as such")
-        best = _best(store.table([run.key for run in runs]))
+        own = dict.fromkeys(name for run in runs for name in run.options if name not in _OPTIONS)
+        best = _best(store.table([run.key for run in runs]), (*_OPTIONS, *own))
         show(console, _best_table(best), {"rows": best.to_dicts(), "store": self.store})
         say(console, f"{total:,} runs in {self.store}; `latecomer runs --store {self.store}` lists them")
 
@@ -294,13 +296,12 @@ def _cell(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _best(table: pl.DataFrame) -> pl.DataFrame:
+def _best(table: pl.DataFrame, options: Sequence[str]) -> pl.DataFrame:
     """Each method's best configuration by the mean over seeds of the final F1, or of the loss where there is none."""
     import polars as pl
 
     score, most = ("f1", True) if "f1" in table.columns else ("loss", False)
-    options = [c for c in _OPTIONS if c in table.columns]
-    means = table.group_by("method", *options).agg(
+    means = table.group_by("method", *(c for c in options if c in table.columns)).agg(
         pl.col(score).mean().alias(f"best mean {score}"),
         pl.len().alias("seeds"),
         pl.col("diverged_at").is_not_null().sum().alias("diverged"),
