@@ -82,12 +82,26 @@ def blocks(path: Path) -> list[str]:
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if p.exists() and blocks(p)], ids=lambda p: p.name)
+EXTEND = ROOT / "docs" / "extend.md"
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.exists() and blocks(p) and p != EXTEND], ids=lambda p: p.name)
 def test_the_examples_on_the_pages_run(page: Path) -> None:
     """All Python blocks of a page, one after the other in one namespace, as a reader would type them."""
     namespace: dict[str, object] = {}
     for block in blocks(page):
         exec(compile(block, str(page), "exec"), namespace)
+
+
+@pytest.mark.parametrize("block", blocks(EXTEND), ids=lambda block: block.split("\n")[0][2:])
+def test_every_block_about_extending_is_a_file_that_runs(
+    block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: dict[str, object]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / block.split("\n")[0].removeprefix("# ")
+    assert file.suffix == ".py"
+    file.write_text(block)
+    runpy.run_path(str(file), run_name="__main__")
 
 
 def test_links_between_pages_lead_somewhere() -> None:
