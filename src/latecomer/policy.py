@@ -9,10 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ._util.suggest import unknown
-from .optim import Method, MethodLike, as_method
+
+if TYPE_CHECKING:
+    from .optim import Method, MethodLike
 
 __all__ = ["POLICIES", "Async", "Decision", "Policy", "PolicyLike", "Synchronous", "Ticket", "as_policy"]
 
@@ -234,6 +236,8 @@ def method_and_policy(
 
     A ``policy`` that is given replaces the method's own; its options are then no hyper-parameters of the method.
     """
+    from .optim import as_method  # not above: traces need policies, and no torch
+
     found = as_method(method)
     if policy is not None:
         found = replace(found, policy=None)

@@ -184,8 +184,8 @@ def test_what_is_not_a_policy_gets_a_sentence_everywhere(policy: Any, words: str
 
 @pytest.mark.parametrize("engine", ["inline", "local"])
 def test_a_policy_that_drops_holds_cancels_and_waits_runs_resumes_and_replays(engine: str, tmp_path: Any) -> None:
-    problem, policy = lc.problems.quadratic(), Scripted(["apply", "drop", "hold", "flush"], oldest=1, most=2)
-    steps = 40 if engine == "inline" else 12
+    problem, policy = lc.problems.quadratic(), Scripted(["apply", "drop", "hold", "flush"], oldest=0, most=2)
+    steps = 40 if engine == "inline" else 8
     given: dict[str, Any] = {
         "method": "catch-up", "lr": 0.05, "policy": policy, "workers": 3, "engine": engine, "steps": steps,
         "record": tmp_path / "run.parquet",
@@ -203,7 +203,8 @@ def test_a_policy_that_drops_holds_cancels_and_waits_runs_resumes_and_replays(en
     else:
         run = lc.fit(problem, **given)
     status = run.trace.columns["status"]
-    assert {lc.trace.STATUSES[code] for code in status if code >= 0} >= {"applied", "dropped", "held"}
+    assert {lc.trace.STATUSES[code] for code in status if code >= 0} >= {"applied", "dropped", "held", "cancelled"}
+    assert run.deaths >= 1, "a worker whose job is cancelled is started again"
     assert run.final["update"] == steps // 2
     again = lc.training.replay(run.record, problem, policy=policy)
     assert again.difference == 0.0, again.verdict

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from .._util.seeds import sample_seeds
 from ..policy import STUCK, Async, Decision, Policy, PolicyLike, Ticket, as_policy
 from ..trace import Trace
-from ..trace.recorder import Recorder
 
 __all__ = ["Jobs", "Schedule", "clocked_trace", "ordered_trace", "own_policy"]
 
@@ -38,6 +37,8 @@ class Schedule:
     """
 
     def __init__(self, policy: Policy, workers: int, seed: int, groups: tuple[str, ...], clock: str) -> None:
+        from ..trace.recorder import Recorder  # not above: it imports torch, which most traces need not wait for
+
         self.policy, self.arrivals, self.version = policy, 0, 1
         self.in_flight: dict[int, Ticket] = {}  # by worker, in order of issue
         self.idle = set(range(workers))
