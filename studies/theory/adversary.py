@@ -12,10 +12,10 @@ from torch import Tensor
 from latecomer._util.seeds import sample_seeds, stream, uniforms
 from latecomer.delays import DelayModel
 from latecomer.delays.base import arrivals_trace, groups_from
+from latecomer.policy import PolicyLike
 from latecomer.problems import Quadratic
 from latecomer.theory.measuring import mean_squared_gradient
 from latecomer.theory.theorem1 import catch_up, nonconvex
-from latecomer.policy import PolicyLike
 from latecomer.trace import Trace
 
 __all__ = ["Adversary", "measure", "worst"]
