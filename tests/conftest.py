@@ -1,9 +1,11 @@
-"""One Ray for all tests that need some: two nodes' worth of processes on the loopback address, gone in the end."""
+"""Fixtures: one Ray for all tests that need some, gone in the end; methods that are registered for one test only."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from latecomer.optim import methods
 from processes import children, descendants, ended
 
 ROOT = Path(__file__).parents[1]
@@ -92,3 +95,25 @@ def ray_cluster(ray_settings: None) -> Iterator[Any]:
 def second_head(ray_settings: None) -> Any:
     """Something that starts the head of a cluster to which this process is not connected."""
     return head
+
+
+@pytest.fixture
+def registry() -> Iterator[dict[str, Any]]:
+    """The registered methods, which a test may add to: afterwards they, and what was imported, are as before."""
+    known, path = dict(methods._METHODS), list(sys.path)
+    try:
+        yield methods._METHODS
+    finally:
+        methods._METHODS.clear()
+        methods._METHODS.update(known)
+        added = set(sys.path) - set(path)
+        sys.path[:] = path
+        for name, module in list(sys.modules.items()):
+            if str(Path(getattr(module, "__file__", None) or "").parent) in added:
+                del sys.modules[name]
+
+
+@pytest.fixture
+def own_rules(tmp_path: Path, registry: dict[str, Any]) -> Path:
+    """A file that registers two methods, halved and fresh-halved."""
+    return Path(shutil.copy(ROOT / "tests" / "own_rules.py", tmp_path / "rules.py"))

@@ -85,11 +85,26 @@ def test_the_examples_of_the_readme_run_as_files_in_an_empty_folder(number: int,
     assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if p.name != "README.md" and blocks(p)], ids=lambda p: p.name)
+EXTEND = ROOT / "docs" / "extend.md"
+IN_TURN = [p for p in PAGES if p.name != "README.md" and p != EXTEND and blocks(p)]
+
+
+@pytest.mark.parametrize("page", IN_TURN, ids=lambda p: p.name)
 def test_the_examples_of_the_guides_run(page: Path) -> None:
     """All in this process, file after file; ``make integrations`` starts each as a file of its own."""
     for text in scripts(page):
         exec(compile(text, str(page), "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("block", blocks(EXTEND), ids=lambda block: block.split("\n")[0][2:])
+def test_every_block_about_extending_is_a_file_that_runs(
+    block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: dict[str, object]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / block.split("\n")[0].removeprefix("# ")
+    assert file.suffix == ".py"
+    file.write_text(block)
+    runpy.run_path(str(file), run_name="__main__")
 
 
 def test_links_between_pages_lead_somewhere() -> None:

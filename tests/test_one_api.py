@@ -23,7 +23,8 @@ from latecomer.core import callbacks as module
 from latecomer.problems import Quadratic
 
 SHARED = {
-    "method", "scheduler", "seed", "evaluate_every", "checkpoint", "checkpoint_every", "keep", "callbacks", "progress",
+    "method", "policy", "scheduler", "seed", "evaluate_every", "checkpoint", "checkpoint_every", "keep", "callbacks",
+    "progress",
 }  # fmt: skip
 
 

@@ -247,6 +247,17 @@ class Impatient(Async):
         return [t for t in in_flight if version - t.version >= 2]
 
 
+def test_a_policy_cannot_cancel_a_ticket_whose_worker_is_gone() -> None:
+    """It is not offered: the ticket waits for another worker, and is cancelled when that one has it."""
+    s = server(workers=3, policy=Impatient())
+    old, *others = (s.issue(worker) for worker in range(3))
+    s.lose(old)
+    assert [s.receive(ticket, vector(0.1)).cancelled for ticket in others] == [(), ()]
+    again, new = s.issue(1), s.issue(2)
+    assert (again.number, again.version) == (old.number, old.version)
+    assert s.receive(new, vector(0.1)).cancelled == (again,)
+
+
 def test_dropping_is_an_arrival_and_no_update() -> None:
     s = server(workers=4, policy=Drop())
     tickets = [s.issue(w) for w in range(4)]

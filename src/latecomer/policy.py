@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-__all__ = ["POLICIES", "Async", "Decision", "Policy", "Synchronous", "Ticket"]
+from ._util.suggest import unknown
+
+if TYPE_CHECKING:
+    from .optim import Method, MethodLike
+
+__all__ = ["POLICIES", "Async", "Decision", "Policy", "PolicyLike", "Synchronous", "Ticket", "as_policy"]
+
+STUCK = "The policy {policy!r} lets no worker start while nothing is in flight: may_start(0) must be true at some time"
+"""Why a run, or a trace, cannot go on."""
+_ACTIONS = ("apply", "drop", "hold", "flush")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +65,18 @@ class Decision:
     action: Literal["apply", "drop", "hold", "flush"]
     weight: float = 1.0
 
+    def __post_init__(self) -> None:
+        if self.action not in _ACTIONS:
+            raise ValueError(f"Invalid action value: {self.action!r} (expected one of {', '.join(_ACTIONS)})")
+        if not 0.0 <= self.weight < math.inf:
+            raise ValueError(f"Invalid weight value: {self.weight!r} (expected 0 <= weight < inf)")
+
 
 class Policy(ABC):
     """Decides what to do with an arrival, by counters only: a schedule must not depend on the parameters.
 
-    A policy may keep counters in `state`; the server saves them.
+    A policy may keep counters in `state`; the server saves them. It needs a `name` of its own, which a trace records.
+    Attributes other than `state` are its options: they must not change during a run, and `repr` shows them.
 
     Examples:
         >>> class EveryOther(Policy):
@@ -82,13 +101,18 @@ class Policy(ABC):
         """Return what to do with the contribution of ``ticket``; ``delay`` counts updates."""
 
     def cancel(self, in_flight: Sequence[Ticket], version: int) -> Sequence[Ticket]:
-        """Return the tickets to cancel now that the parameters hold ``version``; none by default."""
+        """Return the tickets to cancel now that the parameters hold ``version``; none by default.
+
+        Asked after every arrival. ``in_flight`` has the tickets that a worker computes now, oldest first; one whose
+        worker has died is not among them. A worker process whose ticket is cancelled is killed and started again.
+        """
         return ()
 
     def may_start(self, in_flight: int) -> bool:
         """Return whether an idle worker may start a new ticket while ``in_flight`` others run; always by default.
 
-        An engine asks before it issues a ticket. A replay does not ask: its trace has the times.
+        A run on real workers asks before it issues a ticket, and so does a delay model with a clock. A replay does not
+        ask: its trace has the times. With nothing in flight the answer must be yes, else the run could not go on.
         """
         return True
 
@@ -143,5 +167,81 @@ class Synchronous(Policy):
         return int(self.state.get("held", 0)) + in_flight < self.workers
 
 
+PolicyLike = Policy | type[Policy] | Callable[..., Policy] | str
+"""What ``policy=`` takes: an instance, a class, a function that makes one, or a name in `POLICIES`."""
+
 POLICIES: Mapping[str, type[Policy]] = MappingProxyType({"async": Async, "synchronous": Synchronous})
 """The policies that come with the library, by name."""
+
+
+def as_policy(policy: PolicyLike | None, workers: int, options: Mapping[str, Any] | None = None) -> Policy:
+    """Return a policy for one run, with counters of its own.
+
+    Args:
+        policy: None for `Async`, an instance, of which a copy is made, a class or a function, or a name in `POLICIES`.
+        workers: Number of workers. A class or function with an argument of that name gets it.
+        options: Other arguments of a class or function.
+
+    Examples:
+        >>> as_policy("synchronous", workers=4)
+        Synchronous(workers=4)
+        >>> as_policy(None, workers=4)
+        Async()
+    """
+    made: Any
+    if policy is None:
+        return Async()
+    if isinstance(policy, str):
+        if policy not in POLICIES:
+            raise ValueError(unknown("policy", policy, POLICIES))
+        policy = POLICIES[policy]
+    if isinstance(policy, Policy):
+        made = copy.deepcopy(policy)
+    elif callable(policy) and (not isinstance(policy, type) or issubclass(policy, Policy)):
+        given = dict(options or {})
+        arguments = inspect.signature(policy).parameters
+        if "workers" in arguments:
+            given.setdefault("workers", workers)
+        for name, argument in arguments.items():
+            optional = argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)
+            if argument.default is argument.empty and name not in given and not optional:
+                kind = getattr(policy, "__name__", "policy")
+                raise ValueError(f"The policy {kind} needs a value for {name!r}: pass policy={kind}({name}=...)")
+        made = policy(**given)
+    else:
+        made = policy
+    if not isinstance(made, Policy):
+        raise TypeError(
+            f"Invalid policy: {made!r} (expected an instance or a class of latecomer.policy.Policy, or one of "
+            f"{', '.join(POLICIES)})"
+        )
+    _check_policy(made)
+    return made
+
+
+def _check_policy(policy: Policy) -> None:
+    kind = type(policy).__qualname__
+    if not isinstance(getattr(policy, "name", None), str) or not policy.name:
+        raise TypeError(f"The policy {kind} has no name: add name = '...' to the class, which a trace records")
+    if not isinstance(getattr(policy, "state", None), dict):
+        raise TypeError(f"The policy {kind} has no state: call super().__init__() in its __init__")
+    if POLICIES.get(policy.name, type(policy)) is not type(policy):
+        raise ValueError(f"The policy {kind} has the name {policy.name!r} of another policy: choose one of its own")
+
+
+def method_and_policy(
+    method: MethodLike, policy: PolicyLike | None, workers: int, options: Mapping[str, Any]
+) -> tuple[Method, Policy]:
+    """Return the method and the policy of a run, and check the hyper-parameters.
+
+    A ``policy`` that is given replaces the method's own; its options are then no hyper-parameters of the method.
+    """
+    from .optim import as_method  # not above: traces need policies, and no torch
+
+    found = as_method(method)
+    if policy is not None:
+        found = replace(found, policy=None)
+        found.check(options)
+        return found, as_policy(policy, workers)
+    found.check(options)
+    return found, as_policy(found.policy, workers, found.policy_options(options))

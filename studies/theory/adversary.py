@@ -11,7 +11,8 @@ from torch import Tensor
 
 from latecomer._util.seeds import sample_seeds, stream, uniforms
 from latecomer.delays import DelayModel
-from latecomer.delays.base import async_trace, groups_from
+from latecomer.delays.base import arrivals_trace, groups_from
+from latecomer.policy import PolicyLike
 from latecomer.problems import Quadratic
 from latecomer.theory.measuring import mean_squared_gradient
 from latecomer.theory.theorem1 import catch_up, nonconvex
@@ -50,8 +51,8 @@ class Adversary(DelayModel):
     period: float = 10.0
     noise: float = 0.0
 
-    def trace(self, steps: int, seed: int = 0) -> Trace:
-        """Return a schedule of ``steps`` arrivals."""
+    def trace(self, steps: int, seed: int = 0, policy: PolicyLike | None = None) -> Trace:
+        """Return a schedule of ``steps`` arrivals, under a policy that makes no worker wait and cancels nothing."""
         M = self.workers
         group = groups_from(uniforms(sample_seeds(seed, M + steps)), (1 - self.share, self.share))
         sign = np.where(group == 1, 1.0, -1.0)
@@ -64,7 +65,8 @@ class Adversary(DelayModel):
             who = int(np.argmax(score))
             worker[t], kind[t] = who, group[held[who]]
             held[who], since[who] = M + t, t + 1
-        return async_trace(worker, workers=M, seed=seed, model=repr(self), groups=("fast", "slow"), group=kind)
+        groups = ("fast", "slow")
+        return arrivals_trace(worker, policy, workers=M, seed=seed, model=repr(self), groups=groups, group=kind)
 
 
 def measure(

@@ -267,7 +267,7 @@ def test_what_is_no_problem_trace_policy_or_function_gets_a_sentence() -> None:
         with pytest.raises(kind, match=message):
             lc.simulate(*arguments, lr=0.1)
     for option, message in [
-        ({"policy": "x"}, "Invalid policy: 'x'"),
+        ({"policy": 7}, "Invalid policy: 7"),
         ({"scheduler": 3}, "Invalid scheduler: 3"),
         ({"callbacks": [3]}, "Invalid callbacks: 3"),
         ({"progress": 3}, "Invalid progress: 3"),

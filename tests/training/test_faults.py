@@ -23,7 +23,8 @@ from latecomer.bench import soak
 from latecomer.cli.main import main
 from latecomer.engines import Died, Done, Event
 from latecomer.engines.inline import InlineEngine
-from latecomer.testing import KillAt, _ended, _shared_memory
+from latecomer.testing import KillAt
+from latecomer.testing.engine import _ended, _shared_memory
 from latecomer.training import replay
 from latecomer.training.startup import StartupFailures
 from processes import ended

@@ -71,9 +71,10 @@ def _options(command: Any) -> list[str]:
     if not dataclasses.is_dataclass(command):
         return []
     names = ["--help"]
-    hints = get_type_hints(command, include_extras=False)
+    hints, extras = (get_type_hints(command, include_extras=extras) for extras in (False, True))
     for each in dataclasses.fields(command):
-        name = each.name.replace("_", "-")
+        said = (getattr(note, "name", None) for note in getattr(extras[each.name], "__metadata__", ()))
+        name = next(filter(None, said), each.name).replace("_", "-")
         names += [f"--{name}", f"--no-{name}"] if hints[each.name] is bool else [f"--{name}"]
     return names
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
-__all__ = ["LR", "Pairs", "hyper_parameters", "pairs"]
+from .._util.imports import import_file
+
+__all__ = ["LR", "Imports", "Pairs", "hyper_parameters", "import_all", "pairs"]
 
 Pairs = tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]]
 """The type of an option that takes several name=value, and may be given more than once."""
+Imports = Annotated[tyro.conf.UseAppendAction[tuple[Path, ...]], tyro.conf.arg(name="import", metavar="FILE.PY")]
+"""The type of the option --import, which may be given more than once."""
 LR: Mapping[str, Any] = MappingProxyType({"lr": 0.02})
 """What a method gets that has no default of its own, unless --set says otherwise."""
 
@@ -47,6 +52,13 @@ def hyper_parameters(method: str, given: Iterable[Iterable[str]]) -> dict[str, A
     """
     from ..optim import known_method
 
-    arguments = known_method(method).arguments
-    defaults = {name: value for name, value in LR.items() if arguments[name].default is arguments[name].empty}
+    found = known_method(method).arguments.items()
+    required = {name for name, argument in found if argument.default is argument.empty}
+    defaults = {name: value for name, value in LR.items() if name in required}
     return {**defaults, **pairs(given)}
+
+
+def import_all(files: Iterable[Path]) -> None:
+    """Import the files of --import, which register methods."""
+    for file in files:
+        import_file(file)

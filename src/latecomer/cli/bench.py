@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._util.checks import AT_LEAST_ZERO
 from .._util.files import writable
+from ._options import Imports, import_all
 from ._output import Json, print_text, show
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class SoakCommand:
     """Number of workers."""
     method: str = "catch-up"
     """Name of the method."""
+    imports: Imports = ()
+    """A Python file that registers methods of your own; may be repeated."""
     seed: int = 0
     """Draws which worker is killed when."""
     out: Path | None = None
@@ -40,6 +43,7 @@ class SoakCommand:
 
     def run(self, console: Console) -> None:
         """Soak, print, write."""
+        import_all(self.imports)
         if self.out is not None:
             writable(self.out)
         from ..bench import soak

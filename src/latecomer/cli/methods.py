@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from ._options import Imports, import_all
 from ._output import Json, print_text, show
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ class List:
     Example: latecomer methods
     """
 
+    imports: Imports = ()
+    """A Python file that registers methods of your own; may be repeated."""
     json: Json = False
     """Print the table as JSON on stdout, and everything else on stderr."""
 
@@ -36,6 +39,7 @@ class List:
 
         from ..optim import METHODS
 
+        import_all(self.imports)
         heads = ("name", "optimizer", "source", "influence of a late gradient")
         table = Table(box=box.SIMPLE_HEAD)
         for head in heads:
@@ -58,6 +62,8 @@ class Show:
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
     """Name of the method."""
+    imports: Imports = ()
+    """A Python file that registers methods of your own; may be repeated."""
     json: Json = False
     """Print it as JSON on stdout, and everything else on stderr."""
 
@@ -65,19 +71,22 @@ class Show:
         """Look it up and print it."""
         from ..optim import known_method
 
+        import_all(self.imports)
         method = known_method(self.name)
+        home = getattr(getattr(method.optimizer, "func", method.optimizer), "__module__", "")
         about = {**_row(method), **_documented(method)}
+        about["module"] = "latecomer.optim" if method.files is None else home
         lines = [
             method.name,
             "",
             about["about"],
             "",
             f"source      {method.source}",
-            f"optimizer   latecomer.optim.{about['optimizer']}"
+            f"optimizer   {about['module']}.{about['optimizer']}"
             + "".join(f", {name}={value!r}" for name, value in method.options.items()),
-            f"influence   {method.influence_formula} (of a late gradient)",
+            f"influence   {method.influence_formula}" + (" (of a late gradient)" if method.weight else ""),
             f"points      {method.points} per sample",
-            f"policy      {method.policy}",
+            f"policy      {method.policy_name}",
             "",
             "hyper-parameters, for --set name=value:",
         ]
@@ -88,14 +97,15 @@ class Show:
 
 
 def _row(method: Method) -> dict[str, Any]:
+    made_by = getattr(method.optimizer, "func", method.optimizer)  # of a functools.partial
     return {
         "name": method.name,
-        "optimizer": method.optimizer.__name__,
+        "optimizer": getattr(made_by, "__name__", type(made_by).__name__),
         "options": dict(method.options),
         "source": method.source,
         "influence": method.influence_formula,
         "points": method.points,
-        "policy": method.policy,
+        "policy": method.policy_name,
     }
 
 

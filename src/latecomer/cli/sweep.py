@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from .._util.files import atomic, writable
-from ._options import Pairs, hyper_parameters, pairs
+from ._options import Imports, Pairs, hyper_parameters, import_all, pairs
 from ._output import Json, print_text, show
 from .data import look_in
 
@@ -36,6 +37,8 @@ class One:
     """Name of the method."""
     set: Pairs = ()
     """Hyper-parameters of the method, as name=value; lr is 0.02 if left out, the others are the method's defaults."""
+    imports: Imports = ()
+    """A Python file that registers methods of your own; may be repeated."""
     problem_set: Pairs = ()
     """Arguments of the problem, as name=value."""
     weights: str = ""
@@ -64,6 +67,7 @@ class One:
         from ..experiments import RunSpec, Store
         from ..experiments.sweep import run_one
 
+        import_all(self.imports)
         spec = RunSpec(
             self.problem,
             self.method,
@@ -110,6 +114,8 @@ class SweepCommand:
     """A preset (mnist, lr-sensitivity, cifar10, delay-model) or a TOML file."""
     size: Literal["quick", "standard", "paper"] = "standard"
     """Size of a preset."""
+    imports: Imports = ()
+    """A Python file that registers methods of your own; may be repeated. A spec may name such files too."""
     store: Path = Path("runs")
     """Folder of the store."""
     processes: int = 2
@@ -139,6 +145,7 @@ class SweepCommand:
         look_in(self.data_dir)
         sweep = preset(self.spec, self.size) if self.spec in PRESETS else Sweep.load(Path(self.spec))
         sweep = replace(sweep, seeds=tuple(seed + whole_number("seed", self.seed) for seed in sweep.seeds))
+        sweep = replace(sweep, imports=(*sweep.imports, *map(str, self.imports)))
         if self.show:
             show(console, sweep.to_toml(), sweep.as_dict())
             return
@@ -159,7 +166,8 @@ class SweepCommand:
         diverged = sum(run.diverged_at is not None for run in watched(done, len(todo), console, sweep.name))
         if diverged:
             print_text(console, f"{diverged:,} runs diverged, ended early and are recorded as such")
-        best = _best(store.table([run.key for run in runs]))
+        own = dict.fromkeys(name for run in runs for name in run.options if name not in _OPTIONS)
+        best = _best(store.table([run.key for run in runs]), (*_OPTIONS, *own))
         show(console, _best_table(best), {"rows": best.to_dicts(), "store": self.store})
         print_text(console, f"{total:,} runs in {self.store}; `latecomer runs --store {self.store}` lists them")
 
@@ -288,13 +296,12 @@ def _cell(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _best(table: pl.DataFrame) -> pl.DataFrame:
+def _best(table: pl.DataFrame, options: Sequence[str]) -> pl.DataFrame:
     """Each method's best configuration by the mean over seeds of the final F1, or of the loss where there is none."""
     import polars as pl
 
     score, most = ("f1", True) if "f1" in table.columns else ("loss", False)
-    options = [c for c in _OPTIONS if c in table.columns]
-    means = table.group_by("method", *options).agg(
+    means = table.group_by("method", *(c for c in options if c in table.columns)).agg(
         pl.col(score).mean().alias(f"best mean {score}"),
         pl.len().alias("seeds"),
         pl.col("diverged_at").is_not_null().sum().alias("diverged"),

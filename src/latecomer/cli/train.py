@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 import traceback
 from dataclasses import dataclass
@@ -13,8 +12,9 @@ import tyro
 
 from .._util.checks import AT_LEAST_ZERO
 from .._util.files import atomic, writable, writable_file
+from .._util.imports import import_file
 from .._util.suggest import unknown
-from ._options import Pairs, hyper_parameters, pairs
+from ._options import Imports, Pairs, hyper_parameters, import_all, pairs
 from ._output import Json, print_text, show
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ class Train:
     """Name of the method."""
     set: Pairs = ()
     """Hyper-parameters of the method, as name=value; lr is 0.02 if left out, the others are the method's defaults."""
+    imports: Imports = ()
+    """A Python file that registers methods of your own; may be repeated."""
     workers: int = 2
     """Number of worker processes."""
     min_workers: int | None = None
@@ -83,6 +85,7 @@ class Train:
 
     def run(self, console: Console) -> None:
         """Train, print, and list what was written."""
+        import_all(self.imports)
         task = load_task(self.task)
         from ..training.record import check_outputs
 
@@ -220,11 +223,14 @@ class ReplayCommand:
     """Another method than the recorded one."""
     set: Pairs = ()
     """Hyper-parameters that differ from the recorded ones, as name=value; the others stay as they were recorded."""
+    imports: Imports = ()
+    """A Python file that registers methods of your own; may be repeated."""
     json: Json = False
     """Print the verdict and the last evaluation as JSON on stdout, and everything else on stderr."""
 
     def run(self, console: Console) -> None:
         """Replay, print the verdict."""
+        import_all(self.imports)
         if (self.task is None) == (self.problem is None):
             raise ValueError("name what was trained: either --task script.py:task, or --problem with a name")
         problem: Any
@@ -255,15 +261,7 @@ def load_task(words: str) -> Any:
     path = Path(file)
     if not path.is_file():
         raise ValueError(f"There is no file {file!r} to take a task from")
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:  # worker processes get the same path, and import the file by the same name
-        sys.path.insert(0, folder)
-    try:
-        module = importlib.import_module(path.stem)
-    except (Exception, SystemExit) as error:
-        raise ValueError(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
-    if Path(getattr(module, "__file__", None) or "").resolve() != path.resolve():
-        raise ValueError(f"{file} has the name of another module, {module.__name__!r}: rename it")
+    module = import_file(file)
     if not hasattr(module, name):
         raise ValueError(f"{file} has no {name!r}")
     task = getattr(module, name)

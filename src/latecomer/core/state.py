@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from .._util.naming import stable_name
-from ..optim import known_method
+from ..optim import AsyncOptimizer, Method, as_method
 from ..optim._kernels import is_finite
 from ..policy import Policy, Ticket
 from ..problems.base import Problem
@@ -19,7 +19,7 @@ from .batchnorm import RunningAverages
 from .flat import FlatModule, digest
 from .structure import structure, structure_digest
 
-__all__ = ["NON_FINITE_LIMIT", "RunState"]
+__all__ = ["NON_FINITE_LIMIT", "RunState", "hyper_parameters"]
 
 NON_FINITE_LIMIT = 100
 """Number of consecutive non-finite contributions that ends a run."""
@@ -34,7 +34,7 @@ class RunState:
 
     Args:
         problem: What to train on.
-        method: Name of the method.
+        method: The method, or its name.
         options: Its hyper-parameters.
         workers: Number of workers at the start.
         policy: Decides what the server does with an arrival.
@@ -49,7 +49,7 @@ class RunState:
     def __init__(
         self,
         problem: Problem,
-        method: str,
+        method: Method | str,
         options: Mapping[str, Any],
         *,
         workers: int,
@@ -61,11 +61,14 @@ class RunState:
         scheduler: Callable[[Any], Any] | None = None,
         slots: SlotPool | None = None,
     ) -> None:
-        self.problem, self.method, self.options, self.seed = problem, method, dict(options), seed
+        rule = as_method(method)
+        self.problem, self.method, self.options, self.seed = problem, rule.name, dict(options), seed
         self.flat = FlatModule(problem.model(seed))
         self.start = digest(self.flat.x)
         self.averages = RunningAverages(self.flat.module)
-        self.optimizer = known_method(method)([self.flat.x], **options)
+        self.optimizer = rule([self.flat.x], **options)
+        # A function has its hyper-parameters in it, so they are read off the optimizer.
+        self.optimizer_inside = None if rule.takes_options else hyper_parameters(self.optimizer)
         self._scheduler_name = stable_name(scheduler)
         self.scheduler = None if scheduler is None else _made_scheduler(scheduler, self.optimizer)
         self.server = Server(
@@ -128,6 +131,8 @@ class RunState:
     def describe(self) -> dict[str, Any]:
         """Return what identifies the run, so that a checkpoint of another run is refused."""
         options = {name: stable_name(value) for name, value in sorted(self.options.items())}
+        if self.optimizer_inside is not None:
+            options["optimizer"] = self.optimizer_inside
         known = {"problem": repr(self.problem), "method": self.method, "options": options, "seed": self.seed}
         known["model"] = structure_digest(structure(self.flat.module))
         return known | {"policy": repr(self.server.policy), "scheduler": self._scheduler_name}
@@ -161,6 +166,16 @@ class RunState:
         """Return the state dict of the iterate chosen by the optimizer's ``output=``."""
         chosen = self.optimizer.output_parameters()[0]
         return {name: value.detach().clone() for name, value in self.flat.at(chosen).state_dict().items()}
+
+
+def hyper_parameters(optimizer: AsyncOptimizer) -> str:
+    """Describe an optimizer by its class and the hyper-parameters of its param groups."""
+    groups = [
+        {name: stable_name(value) for name, value in sorted(group.items()) if name not in optimizer.bookkeeping}
+        for group in optimizer.param_groups
+    ]
+    inside = getattr(optimizer, "optimizer", optimizer)
+    return f"{type(inside).__qualname__} {groups}"
 
 
 def _made_scheduler(make: Callable[[Any], Any], optimizer: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from .arrivals import Constant, DataDependent, Uniform
 from .base import DelayModel
-from .clock import SampleCost, WorkerSpeeds
+from .clock import ClockModel, SampleCost, WorkerSpeeds
 from .recorded import Recorded
 
-__all__ = ["Constant", "DataDependent", "DelayModel", "Recorded", "SampleCost", "Uniform", "WorkerSpeeds"]
+__all__ = ["ClockModel", "Constant", "DataDependent", "DelayModel", "Recorded", "SampleCost", "Uniform", "WorkerSpeeds"]

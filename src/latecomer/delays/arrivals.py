@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from .._util.checks import Range, checked_flag, several
 from .._util.seeds import sample_seeds, stream, uniforms
+from ..policy import PolicyLike
 from ..trace import Trace
 from .base import (
     DelayModel,
-    async_trace,
+    arrivals_trace,
     checked_steps,
     checked_workers,
     group_names,
@@ -82,15 +83,16 @@ class DataDependent(DelayModel):
         probabilities: NDArray[np.float64] = weights / weights.sum()
         return probabilities
 
-    def trace(self, steps: int, seed: int = 0) -> Trace:
-        """Return a schedule of ``steps`` arrivals."""
+    def trace(self, steps: int, seed: int = 0, policy: PolicyLike | None = None) -> Trace:
+        """Return a schedule of ``steps`` arrivals, under a policy that makes no worker wait and cancels nothing."""
         steps, seed = checked_steps(steps, seed)
         p = self.probabilities
         edges = np.cumsum(p)
         drawn = np.searchsorted(edges[:-1], stream(seed, "arrivals").random(steps), side="right")
         worker = drawn.astype(np.int32)
-        return async_trace(
+        return arrivals_trace(
             worker,
+            policy,
             workers=self.workers,
             seed=seed,
             model=repr(self),
@@ -172,12 +174,13 @@ class Constant(DelayModel):
         own = "" if len(self.shares) == 1 else f", shares={list(self.shares)}"
         return f"Constant(workers={self.workers}{own})"
 
-    def trace(self, steps: int, seed: int = 0) -> Trace:
-        """Return a schedule of ``steps`` arrivals."""
+    def trace(self, steps: int, seed: int = 0, policy: PolicyLike | None = None) -> Trace:
+        """Return a schedule of ``steps`` arrivals, under a policy that makes no worker wait and cancels nothing."""
         steps, seed = checked_steps(steps, seed)
         worker = np.arange(steps) % self.workers
         # Worker i's n-th ticket is number i + n·M: tickets arrive in the order they were issued.
         group = groups_from(uniforms(sample_seeds(seed, steps)), self.shares)
-        return async_trace(
-            worker, workers=self.workers, seed=seed, model=repr(self), groups=group_names(self.shares), group=group
+        names = group_names(self.shares)
+        return arrivals_trace(
+            worker, policy, workers=self.workers, seed=seed, model=repr(self), groups=names, group=group
         )

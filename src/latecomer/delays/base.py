@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from .._util.checks import Range, several, whole_number
 from .._util.memory import check_memory
 from .._util.seeds import sample_seeds
+from ..policy import PolicyLike
 from ..trace import Header, Trace
+from .schedule import ordered_trace, own_policy
 
-__all__ = ["DelayModel", "async_trace", "group_names", "group_shares"]
+__all__ = ["DelayModel", "arrivals_trace", "async_trace", "group_names", "group_shares"]
 
 _SHARE = Range(0, 1)
 _ROW_BYTES = 200  # of a trace in memory, and while its rules are checked
@@ -24,7 +26,9 @@ _ROW_BYTES = 200  # of a trace in memory, and while its rules are checked
 class DelayModel(ABC):
     """Decides which worker arrives when, and on which sample.
 
-    `trace` makes one schedule, which depends on the seed and not on any method.
+    `trace` makes one schedule. It depends on the seed and on the server's policy, and not on the values of any
+    parameters. To write one, subclass it and return `arrivals_trace` of an order of arrivals; or
+    subclass `ClockModel`, if every job has a duration.
 
     Examples:
         >>> import latecomer as lc
@@ -35,9 +39,13 @@ class DelayModel(ABC):
 
     workers: int
 
+    def __repr__(self) -> str:
+        options = ", ".join(f"{name}={value!r}" for name, value in sorted(vars(self).items()))
+        return f"{type(self).__qualname__}({options})"
+
     @abstractmethod
-    def trace(self, steps: int, seed: int = 0) -> Trace:
-        """Return a schedule of ``steps`` arrivals."""
+    def trace(self, steps: int, seed: int = 0, policy: PolicyLike | None = None) -> Trace:
+        """Return a schedule of ``steps`` arrivals under a policy; without one every arrival is an update."""
 
 
 def group_shares(slow_share: float | None, shares: Sequence[float] | None, default: float = 0.0) -> tuple[float, ...]:
@@ -80,6 +88,34 @@ def tickets_of(worker: NDArray[np.integer[Any]], workers: int) -> NDArray[np.int
     before = last_arrivals(worker)
     ticket: NDArray[np.int64] = np.where(before > 0, workers - 1 + before, worker)
     return ticket
+
+
+def arrivals_trace(
+    worker: NDArray[np.integer[Any]],
+    policy: PolicyLike | None,
+    *,
+    workers: int,
+    seed: int,
+    model: str,
+    groups: tuple[str, ...],
+    group: NDArray[np.int16],
+) -> Trace:
+    """Return the trace in which workers arrive in this order, under a policy that makes none of them wait.
+
+    Args:
+        worker: The worker of every arrival.
+        policy: The policy; None if every arrival is an update.
+        workers: Number of workers.
+        seed: Draws the samples.
+        model: Description of where the order comes from.
+        groups: Names of the groups.
+        group: Group of every arrival.
+    """
+    own = own_policy(policy, workers)
+    if own is None:
+        return async_trace(worker, workers=workers, seed=seed, model=model, groups=groups, group=group)
+    order, of = worker.tolist(), group.tolist()
+    return ordered_trace(order, of, own, workers=workers, seed=seed, groups=groups, model=model)
 
 
 def async_trace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from .._util.checks import POSITIVE, checked_flag, several, whole_number
 from .._util.seeds import sample_seeds, stream, uniforms
+from ..policy import Async, Policy, PolicyLike
 from ..trace import Trace
 from .base import (
     DelayModel,
@@ -22,9 +24,11 @@ from .base import (
     groups_from,
     tickets_of,
 )
+from .schedule import Jobs, clocked_trace, own_policy
 
-__all__ = ["SampleCost", "WorkerSpeeds"]
+__all__ = ["ClockModel", "SampleCost", "WorkerSpeeds"]
 
+_BLOCK = 1024  # jobs that are drawn at a time where it is not known how many there will be
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
 
 _NOISE: dict[str, Draw] = {
@@ -36,7 +40,51 @@ _NOISE: dict[str, Draw] = {
 """Random factors of mean one."""
 
 
-class WorkerSpeeds(DelayModel):
+class ClockModel(DelayModel):
+    """A delay model in which every job has a duration, so that it has a schedule under any policy.
+
+    To write one, define `jobs`, and set ``workers`` and, for problems with groups, ``shares``.
+
+    Examples:
+        >>> class Warming(ClockModel):
+        ...     workers = 2
+        ...     def jobs(self, seed):
+        ...         return lambda ticket, worker: (1.0 + 5.0 / (1 + ticket), 0)
+        >>> Warming().trace(steps=4).end.round(2).tolist()
+        [3.5, 6.0, 6.17, 8.17]
+    """
+
+    shares: tuple[float, ...] = (1.0,)
+    """Share of every group of samples, fastest first."""
+    _ties = "ticket"
+
+    @abstractmethod
+    def jobs(self, seed: int) -> Jobs:
+        """Return a function of ticket and worker that returns the duration of a job and the group of its sample.
+
+        It is called once per ticket, in order of issue.
+        """
+
+    def trace(self, steps: int, seed: int = 0, policy: PolicyLike | None = None) -> Trace:
+        """Return a schedule of ``steps`` arrivals under any policy; without one every arrival is an update."""
+        steps, seed = checked_steps(steps, seed)
+        own = own_policy(policy, self.workers)
+        if own is None:
+            return self._async_trace(steps, seed)
+        return self._clocked_trace(steps, seed, own)
+
+    def _async_trace(self, steps: int, seed: int) -> Trace:
+        return self._clocked_trace(steps, seed, Async())
+
+    def _clocked_trace(self, steps: int, seed: int, policy: Policy) -> Trace:
+        groups = group_names(self.shares)
+        return clocked_trace(
+            self.jobs(seed), policy, workers=self.workers, steps=steps, seed=seed, groups=groups, model=repr(self),
+            ties=self._ties,
+        )  # fmt: skip
+
+
+class WorkerSpeeds(ClockModel):
     """Each worker has its own speed, independent of the sample.
 
     Args:
@@ -51,6 +99,8 @@ class WorkerSpeeds(DelayModel):
         >>> trace.worker.tolist(), trace.end.tolist()
         ([0, 1, 2, 0, 1, 0, 1, 2], [1.0, 1.0, 2.0, 2.0, 2.0, 3.0, 3.0, 4.0])
     """
+
+    _ties = "worker"
 
     def __init__(
         self,
@@ -82,10 +132,32 @@ class WorkerSpeeds(DelayModel):
         whole_number("m", m, least=1, most=self.workers)
         return WorkerSpeeds(sorted(self.durations)[:m], self.noise, shares=self.shares)
 
-    def trace(self, steps: int, seed: int = 0) -> Trace:
-        """Return a schedule of ``steps`` arrivals."""
-        steps, seed = checked_steps(steps, seed)
+    def jobs(self, seed: int) -> Jobs:
+        """Return the durations: a worker's n-th job takes as long under every policy."""
+        generators = [stream(seed, "durations", worker) for worker in range(self.workers)]
+        drawn: list[list[float]] = [[] for _ in generators]
+        groups: list[int] = []
+
+        def job(ticket: int, worker: int) -> tuple[float, int]:
+            if not drawn[worker]:
+                drawn[worker] = self._draw(generators[worker], worker, _BLOCK).tolist()[::-1]
+            while ticket >= len(groups):
+                seeds = sample_seeds(seed, _BLOCK, first=len(groups))
+                groups.extend(groups_from(uniforms(seeds), self.shares).tolist())
+            return drawn[worker].pop(), groups[ticket]
+
+        return job
+
+    def _draw(self, generator: np.random.Generator, worker: int, n: int) -> NDArray[np.float64]:
+        """Return the durations of a worker's next jobs."""
         draw = _NOISE[self.noise] if isinstance(self.noise, str) else self.noise
+        jobs: NDArray[np.float64] = np.asarray(draw(generator, n), dtype=np.float64) * self.durations[worker]
+        if jobs.shape != (n,) or not (jobs > 0).all() or not np.isfinite(jobs).all():
+            raise ValueError("The noise must return as many positive numbers as requested")
+        return jobs
+
+    def _async_trace(self, steps: int, seed: int) -> Trace:
+        """Return the schedule in which every arrival is an update: sorted, not played event by event."""
         generators = [stream(seed, "durations", worker) for worker in range(self.workers)]
         ends = [np.zeros(0) for _ in generators]
         # Draw as many jobs per worker as `steps` arrivals should need; draw more for workers that run out.
@@ -95,9 +167,7 @@ class WorkerSpeeds(DelayModel):
             for i, generator in enumerate(generators):
                 more = want[i] - len(ends[i])
                 if more > 0:
-                    jobs = np.asarray(draw(generator, more), dtype=np.float64) * self.durations[i]
-                    if jobs.shape != (more,) or not (jobs > 0).all() or not np.isfinite(jobs).all():
-                        raise ValueError("The noise must return as many positive numbers as requested")
+                    jobs = self._draw(generator, i, more)
                     done = ends[i][-1] if len(ends[i]) else 0.0
                     ends[i] = np.concatenate([ends[i], done + np.cumsum(jobs)])
             time = np.concatenate(ends)
@@ -122,7 +192,7 @@ class WorkerSpeeds(DelayModel):
         )
 
 
-class SampleCost(DelayModel):
+class SampleCost(ClockModel):
     """The duration of a job depends on its sample and on the worker.
 
     The sample is drawn when the ticket is issued; a worker with a costly sample returns late.
@@ -178,9 +248,28 @@ class SampleCost(DelayModel):
         options = f"cost={cost}, shares={list(self.shares)}{own}, dependent={self.dependent}"
         return f"SampleCost(workers={self.workers}, {options})"
 
-    def trace(self, steps: int, seed: int = 0) -> Trace:
-        """Return a schedule of ``steps`` arrivals."""
-        steps, seed = checked_steps(steps, seed)
+    def jobs(self, seed: int) -> Jobs:
+        """Return the durations: a ticket's job takes as long under every policy, on the same worker."""
+        generator = stream(seed, "independent durations")
+        blocks: list[tuple[list[int], Callable[[int, int], float]]] = []
+
+        def grow() -> None:
+            seeds = sample_seeds(seed, _BLOCK, first=_BLOCK * len(blocks))
+            group = self._group(seeds)
+            costed = seeds if self.dependent else generator.integers(2**64, size=_BLOCK, dtype=np.uint64)
+            blocks.append((group.tolist(), self._durations(costed, group if self.dependent else self._group(costed))))
+
+        def job(ticket: int, worker: int) -> tuple[float, int]:
+            block, index = divmod(ticket, _BLOCK)
+            while block >= len(blocks):
+                grow()
+            group, duration = blocks[block]
+            return duration(index, worker), group[index]
+
+        return job
+
+    def _async_trace(self, steps: int, seed: int) -> Trace:
+        """Return the schedule in which every arrival is an update, with all samples drawn at once."""
         n = self.workers + steps - 1
         seeds = sample_seeds(seed, n)
         group = self._group(seeds)

@@ -17,8 +17,10 @@ import torch
 
 from .. import delays, problems
 from .._util.checks import whole_number
+from .._util.imports import import_file
 from .._util.suggest import unknown as unknown_name
 from ..optim import METHODS
+from ..policy import as_policy
 from ..problems.base import Problem
 from ..trace import Trace
 
@@ -51,6 +53,8 @@ class RunSpec:
         problem_options: Arguments of the problem.
         options: Hyper-parameters of the method.
         delay_options: Arguments of the delay model.
+        imports: SHA-256 of the files that define a registered method, by name; by default those of the method that this
+            process knows by the name. They are part of the key: another rule of the same name is another run.
 
     Examples:
         >>> run = RunSpec("quadratic", "momentum", "uniform", 50, delay_options={"workers": 3}, options={"lr": 0.1})
@@ -67,16 +71,29 @@ class RunSpec:
     problem_options: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     delay_options: Mapping[str, Any] = field(default_factory=dict)
+    imports: Mapping[str, str] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the spec as plain data."""
-        return {name: dict(v) if isinstance(v, Mapping) else v for name, v in asdict(self).items()}
+        """Return the spec as plain data; without ``imports`` for the library's own methods."""
+        plain = {name: dict(v) if isinstance(v, Mapping) else v for name, v in asdict(self).items()}
+        plain["imports"] = self.files
+        return plain if self.files else {name: v for name, v in plain.items() if name != "imports"}
+
+    @property
+    def files(self) -> dict[str, str]:
+        """SHA-256 of the files that define the method, by name; empty for the library's own."""
+        if self.imports is not None:
+            return dict(self.imports)
+        found = METHODS[self.method].files if self.method in METHODS else None
+        return {Path(file).name: digest for file, digest in (found or {}).items()}
 
     @property
     def key(self) -> str:
         """Key in the store: a hash of the spec."""
         content = self.as_dict()
         content["options"] = {name: _as_float(value) for name, value in content["options"].items()}
+        if self.files:  # what is in them, wherever they are
+            content["imports"] = sorted(self.files.values())
         text = json.dumps({"format": FORMAT, **content}, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -92,8 +109,21 @@ class RunSpec:
             raise ValueError("data_dir is not part of a run: use --data-dir, or set LATECOMER_DATA")
         _check_options(self.problem, problems.PROBLEMS[self.problem], self.problem_options)
         _check_options(f"{self.delays} delays", DELAYS[self.delays], self.delay_options)
+        self.check_files()
         METHODS[self.method]([torch.nn.Parameter(torch.zeros(1))], **self.options)
         self.make_trace(steps=1)
+
+    def check_files(self) -> None:
+        """Raise unless the method that this process knows by the name is the one of this run."""
+        files = METHODS[self.method].files
+        if files is not None and not files:
+            raise ValueError(
+                f"The method {self.method} was not registered in a file, so other processes cannot import it: put it "
+                "into one, and name the file in imports or with --import"
+            )
+        if sorted((files or {}).values()) != sorted(self.files.values()):
+            names = ", ".join(sorted({*self.files, *(Path(file).name for file in files or ())}))
+            raise ValueError(f"The method {self.method} is defined otherwise than when the run began ({names} changed)")
 
     def make_problem(self) -> Problem:
         """Create the problem."""
@@ -102,10 +132,14 @@ class RunSpec:
         return made
 
     def make_trace(self, steps: int | None = None) -> Trace:
-        """Create the schedule."""
+        """Create the schedule, under the method's policy."""
         make: Any = DELAYS[self.delays]
-        trace: Trace = make(**self.delay_options).trace(self.steps if steps is None else steps, self.seed)
-        return trace
+        model: delays.DelayModel = make(**self.delay_options)
+        method = METHODS.get(self.method)
+        of_method = None if method is None else method.policy
+        options = {} if method is None else method.policy_options(self.options)
+        policy = None if of_method is None else as_policy(of_method, model.workers, options)
+        return model.trace(self.steps if steps is None else steps, self.seed, policy)
 
 
 @dataclass(frozen=True)
@@ -143,6 +177,7 @@ class Sweep:
         evaluate_every: Arrivals between evaluations.
         problem_options: Arguments of the problem.
         delay_options: Arguments of the delay model.
+        imports: Python files that register methods of your own.
 
     Examples:
         >>> sweep = Sweep("small", "quadratic", "uniform", steps=50, seeds=(0, 1), delay_options={"workers": 3},
@@ -160,9 +195,12 @@ class Sweep:
     evaluate_every: int = 50
     problem_options: Mapping[str, Any] = field(default_factory=dict)
     delay_options: Mapping[str, Any] = field(default_factory=dict)
+    imports: tuple[str, ...] = ()
 
     def runs(self) -> list[RunSpec]:
-        """Return all runs, seed by seed, checked."""
+        """Return all runs, seed by seed, checked; the files that register methods are imported first."""
+        for file in self.imports:
+            import_file(file)
         common = RunSpec(
             problem=self.problem,
             method="",
@@ -189,6 +227,7 @@ class Sweep:
         """Return it as it is written: in dicts, lists, words and numbers."""
         return {
             "name": self.name,
+            **({"imports": list(self.imports)} if self.imports else {}),
             "problem": {"name": self.problem, **self.problem_options},
             "delays": {"name": self.delays, **self.delay_options},
             "steps": self.steps,
@@ -208,13 +247,16 @@ class Sweep:
             plain = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ValueError(f"The spec is not valid TOML: {error}") from None
-        known = {"name", "problem", "delays", "steps", "evaluate_every", "seeds", "grid"}
-        unknown, missing = plain.keys() - known, known - {"evaluate_every"} - plain.keys()
+        known = {"name", "problem", "delays", "steps", "evaluate_every", "seeds", "grid", "imports"}
+        unknown, missing = plain.keys() - known, known - {"evaluate_every", "imports"} - plain.keys()
         if unknown or missing:
             what = f"has unknown entries {sorted(unknown)}" if unknown else f"lacks the entries {sorted(missing)}"
             raise ValueError(f"The spec {what} (known entries: {', '.join(sorted(known))})")
         try:
             problem, model = dict(plain["problem"]), dict(plain["delays"])
+            imports = plain.get("imports", [])
+            if not isinstance(imports, list) or not all(isinstance(file, str) for file in imports):
+                raise ValueError(f"imports must be a list of Python files, got {imports!r}")
             grids = tuple(Grid(dict(g)["method"], {k: v for k, v in g.items() if k != "method"}) for g in plain["grid"])
             return cls(
                 **{key: plain[key] for key in ("name", "steps", "evaluate_every") if key in plain},
@@ -224,15 +266,17 @@ class Sweep:
                 delay_options=model,
                 seeds=tuple(whole_number("seed", seed) for seed in plain["seeds"]),
                 grids=grids,
+                imports=tuple(imports),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"The spec is invalid: {error}") from None
 
     @classmethod
     def load(cls, path: Path) -> Sweep:
-        """Read a spec from a file."""
+        """Read a spec from a file; the files that it imports are relative to its folder."""
         try:
-            return cls.from_toml(path.read_text(encoding="utf-8"))
+            read = cls.from_toml(path.read_text(encoding="utf-8"))
+            return replace(read, imports=tuple(str(path.parent / file) for file in read.imports))
         except UnicodeDecodeError:
             raise ValueError(f"{path} is not a text file") from None
         except OSError as error:

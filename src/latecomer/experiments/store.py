@@ -152,6 +152,7 @@ class Store:
             options = dict(sorted(spec["options"].items()))
             arguments = {f"problem.{name}": value for name, value in sorted(spec["problem_options"].items())}
             arguments |= {f"delays.{name}": value for name, value in sorted(spec["delay_options"].items())}
+            arguments |= {f"imports.{name}": digest[:12] for name, digest in spec.get("imports", {}).items()}
             yield {"key": key, **plain, **options, **arguments, **record["outcome"], **record["final"]}
 
     def table(self, keys: list[str] | None = None) -> pl.DataFrame:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from .._util.imports import import_file
 from .._util.parallel import in_parallel
 from ..core.callbacks import Callback, ProgressLike
 from ..core.result import Run
+from ..optim import METHODS
 from ..problems.base import Problem
 from ..simulation import simulate
 from .spec import RunSpec, Sweep
@@ -98,8 +100,6 @@ def missing(sweep: Sweep, store: Store) -> list[RunSpec]:
         >>> len(missing(sweep, Store(Path("nowhere"))))
         1
     """
-    from ..optim import METHODS
-
     todo = [run for run in sweep.runs() if run.key not in store]
     return sorted(todo, key=lambda run: -METHODS[run.method].points)
 
@@ -133,7 +133,13 @@ def run_sweep(
         (4, 0)
     """
     store.remove_leftovers()
-    jobs = [(spec.as_dict(), str(store.folder)) for spec in missing(sweep, store)]
+    todo = missing(sweep, store)
+    jobs = [(spec.as_dict(), str(store.folder)) for spec in todo]
+    registered = {spec.method: METHODS[spec.method].files for spec in todo}
+    if any(registered.values()):
+        # The first of a method's files is the one that registers it.
+        homes = {method: next(iter(files)) for method, files in registered.items() if files}
+        run = partial(_run_registered, [str(Path(file).resolve()) for file in sweep.imports], homes, run)
     if engine == "ray":
         from ..engines.ray.pool import on_ray
 
@@ -141,6 +147,23 @@ def run_sweep(
     if engine != "local":
         raise ValueError(f"Unknown engine {engine!r} (expected 'local' or 'ray')")
     return _then_clean_up(in_parallel(run, jobs, min(processes, max(1, len(jobs)))), store)
+
+
+def _run_registered(
+    imports: Sequence[str],
+    homes: Mapping[str, str],
+    run: Callable[[dict[str, Any], str], FinishedRun],
+    spec: dict[str, Any],
+    folder: str,
+) -> FinishedRun:
+    """Run a spec in a process that may not know its method yet: import the files that register it."""
+    for file in imports:
+        import_file(file)
+    method = spec["method"]
+    if method not in METHODS and method in homes:
+        import_file(homes[method])
+    RunSpec(**spec).check_files()
+    return run(spec, folder)
 
 
 def _then_clean_up(runs: Iterator[FinishedRun], store: Store) -> Iterator[FinishedRun]:

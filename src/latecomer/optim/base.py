@@ -84,8 +84,8 @@ class AsyncOptimizer(LightOptimizer):
         output_seed: Seeds the draw of ``output="uniform"``.
     """
 
-    method: ClassVar[str]
-    """Name of the rule in `latecomer.optim.METHODS`."""
+    method: ClassVar[str] = ""
+    """Name of the rule in `latecomer.optim.METHODS`; a state dict of another rule is refused."""
     points: ClassVar[int] = 1
     """Number of points at which a worker evaluates its sample: 2 for the rules that need g'."""
     first_version_once: ClassVar[bool] = False
@@ -115,7 +115,8 @@ class AsyncOptimizer(LightOptimizer):
             raise ValueError(f"Invalid output value: {output!r} (expected 'last' or 'uniform')")
         output_seed = whole_number("output_seed", output_seed, most=2**63 - 1)
         shared = {"output": output, "output_seed": output_seed, "kept": 0, "keep_next": 1}
-        defaults = {"lr": lr, "weight_decay": weight_decay, **options, **shared, "method": self.method, "t": 0}
+        shared |= {"method": self.method or type(self).__name__, "t": 0}
+        defaults = {"lr": lr, "weight_decay": weight_decay, **options, **shared}
         for name, allowed in self.ranges.items():
             allowed.check(name, defaults[name])
         super().__init__(params, defaults)

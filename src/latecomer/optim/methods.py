@@ -1,12 +1,21 @@
-"""The table of methods: name, optimizer, and influence of a late gradient."""
+"""The methods by name, and how to add one: an optimizer, a policy, and the influence of a late gradient."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import inspect
+import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
 
 from .._util.checks import whole_number
 from .._util.suggest import unknown
@@ -17,8 +26,9 @@ from .momentum import BETA, Momentum, OrderedMomentum
 from .mu2 import Mu2SGD, OrderedMu2SGD
 from .mu2_anytime import OrderedMu2Anytime
 from .sgd import AsyncSGD, DelayAdaptiveSGD, DelayFilteredSGD
+from .torch_optimizer import TorchOptimizer
 
-__all__ = ["METHODS", "Method", "known_method"]
+__all__ = ["METHODS", "Method", "MethodLike", "as_method", "known_method", "register"]
 
 
 def _full(delay: int, **_: Any) -> float:
@@ -48,15 +58,22 @@ def _ordered(delay: int, *, beta: float, **_: Any) -> float:
 
 @dataclass(frozen=True)
 class Method:
-    """One row of `METHODS`.
+    """An optimizer and a policy under one name: what ``method=`` means.
 
     Args:
-        name: The key.
-        optimizer: The class that implements the rule.
-        weight: The formula of `influence`.
+        name: The name, and the key in `METHODS`.
+        optimizer: The class that implements the rule, or a function that makes the optimizer: the parameters first,
+            hyper-parameters by keyword. An optimizer of `torch.optim` is applied as gradients come; see
+            `TorchOptimizer`.
+        weight: The formula of `influence`; None if it is not declared.
         source: Where the rule is defined.
         options: Arguments of the optimizer that make it this method.
-        policy: Name of the server's policy: ``"async"`` applies every arrival.
+        policy: What the server does with an arrival: None to apply every one, an instance of
+            `latecomer.policy.Policy`, or its class or a function that makes it. The latter get the number of
+            ``workers`` if they have an argument of that name; their other arguments are hyper-parameters of the method.
+        files: SHA-256 of the files that define it, by path, the one that registers it first; None for the library's
+            own methods.
+        takes_options: False for a function that has all hyper-parameters in it.
 
     Examples:
         >>> round(METHODS["ordered-momentum"].influence(delay=10, beta=0.1, workers=7), 4)
@@ -64,11 +81,34 @@ class Method:
     """
 
     name: str
-    optimizer: type[AsyncOptimizer]
-    weight: Callable[..., float]
-    source: str
+    optimizer: Callable[..., Optimizer]
+    weight: Callable[..., float] | None = None
+    source: str = ""
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    policy: str = "async"
+    policy: Any = None
+    files: Mapping[str, str] | None = None
+    takes_options: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise TypeError(f"Invalid name of a method: {self.name!r} (expected a word, such as 'my-rule')")
+        if isinstance(self.optimizer, Optimizer):
+            raise TypeError(
+                f"Invalid optimizer: one of class {type(self.optimizer).__name__} that exists already. Every run makes "
+                "its own: pass the class, or a function of the parameters that returns the optimizer"
+            )
+        is_class = isinstance(self.optimizer, type)
+        if not callable(self.optimizer) or (is_class and not issubclass(self.optimizer, Optimizer)):  # type: ignore[arg-type]
+            raise TypeError(
+                f"Invalid optimizer: {self.optimizer!r} (expected a class of optimizers, or a function of the "
+                "parameters that returns an optimizer)"
+            )
+        if not (self.policy is None or callable(self.policy) or hasattr(self.policy, "receive")):
+            raise TypeError(
+                f"Invalid policy: {self.policy!r} (expected None, or an instance or a class of latecomer.policy.Policy)"
+            )
+        if self.weight is not None and not callable(self.weight):
+            raise TypeError(f"Invalid influence: {self.weight!r} (expected a function of the delay, or None)")
 
     def influence(self, delay: int, **options: Any) -> float:
         """Return the declared influence of a gradient of this delay: its total weight on the parameters.
@@ -82,9 +122,15 @@ class Method:
             **options: The hyper-parameters that the rule depends on (``beta``, ``workers``, ``threshold``); others are
                 ignored.
         """
+        if self.weight is None:
+            raise ValueError(
+                f"The method {self.name} declares no influence: pass influence= to latecomer.optim.register"
+            )
         if options.get("beta") is not None:
             BETA.check("beta", options["beta"])
-        return self.weight(whole_number("delay", delay), **options)
+        known, takes_all = _keywords(self.weight)
+        given = options if takes_all else {name: value for name, value in options.items() if name in known}
+        return float(self.weight(whole_number("delay", delay), **given))
 
     @property
     def influence_formula(self) -> str:
@@ -94,15 +140,24 @@ class Method:
             >>> METHODS["ordered-momentum"].influence_formula
             '(1 - beta)^delay'
         """
-        return (inspect.getdoc(self.weight) or "").split("\n")[0].rstrip(".")
+        if self.weight is None:
+            return "not declared"
+        first = (inspect.getdoc(self.weight) or "").split("\n")[0].rstrip(".")
+        return first or "declared, without a formula"
 
     @property
     def points(self) -> int:
-        """Number of points at which a worker evaluates its sample."""
-        return self.optimizer.points
+        """Number of points at which a worker evaluates its sample; 1 where only a made optimizer could tell."""
+        return int(getattr(self.optimizer, "points", 1))
+
+    @property
+    def policy_name(self) -> str:
+        """Name of the policy."""
+        name = getattr(self.policy, "name", None) or getattr(self.policy, "__name__", None)
+        return "async" if self.policy is None else str(name or type(self.policy).__name__)
 
     def __call__(self, params: Any, **options: Any) -> AsyncOptimizer:
-        """Create the optimizer.
+        """Create the optimizer; options of the policy are checked and left out.
 
         Examples:
             >>> import torch
@@ -111,14 +166,40 @@ class Method:
             ('OrderedMomentum', True)
         """
         self.check(options)
-        make: Callable[..., AsyncOptimizer] = self.optimizer
-        return make(params, **{**self.options, **options})
+        given = list(params)
+        of_policy = self._policy_arguments
+        own = {name: value for name, value in options.items() if name not in of_policy}
+        made = self.optimizer(given, **{**self.options, **own})
+        if not isinstance(made, Optimizer):
+            raise TypeError(
+                f"{self.name} returned {type(made).__name__}, not an optimizer (expected an AsyncOptimizer or a "
+                "torch.optim.Optimizer)"
+            )
+        held = {id(p) for group in made.param_groups for p in group["params"]}
+        if all(isinstance(p, Tensor) for p in given) and held != {id(p) for p in given}:
+            raise ValueError(f"The optimizer of {self.name} must have exactly the parameters that it is given")
+        return made if isinstance(made, AsyncOptimizer) else TorchOptimizer(made)
 
     @property
     def arguments(self) -> Mapping[str, inspect.Parameter]:
-        """Its hyper-parameters, by name."""
-        known = dict(inspect.signature(self.optimizer.__init__).parameters)
-        return {name: p for name, p in known.items() if name not in ("self", "params", *self.options)}
+        """Its hyper-parameters, by name: those of the optimizer, then those of the policy."""
+        if not self.takes_options:
+            return {}
+        own = {name: p for name, p in _keywords(self.optimizer)[0].items() if name not in self.options}
+        return own | dict(self._policy_arguments)
+
+    @property
+    def _policy_arguments(self) -> Mapping[str, inspect.Parameter]:
+        if not callable(self.policy):
+            return {}
+        arguments = inspect.signature(self.policy).parameters.items()
+        return {
+            name: p for name, p in arguments if name != "workers" and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        }
+
+    def policy_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those hyper-parameters that are the policy's."""
+        return {name: options[name] for name in self._policy_arguments if name in options}
 
     def check(self, options: Mapping[str, Any]) -> None:
         """Raise for hyper-parameters that the method does not have, and for missing ones.
@@ -128,12 +209,38 @@ class Method:
             Traceback (most recent call last):
             ValueError: delay-filtered needs a value for 'threshold'
         """
+        known, takes_all = _keywords(self.optimizer)
+        if not self.takes_options:
+            if options:
+                raise ValueError(
+                    f"{self.name} is a function of the parameters, which brings its own options: set "
+                    f"{', '.join(sorted(options))} in the function, not beside it"
+                )
+            for name, argument in known.items():
+                if argument.default is inspect.Parameter.empty:
+                    raise ValueError(
+                        f"{self.name} needs a value for {name!r}, and a function is called with the parameters alone: "
+                        "bind it with functools.partial, or register the function under a name"
+                    )
+            return
+        arguments = self.arguments
         for name in sorted(options):
-            if name not in self.arguments and name not in self.options:
-                raise ValueError(f"{self.name} has no option {name!r} (it has {', '.join(self.arguments)})")
-        for name, argument in self.arguments.items():
+            if name not in arguments and name not in self.options and not takes_all:
+                raise ValueError(f"{self.name} has no option {name!r} (it has {', '.join(arguments)})")
+        for name, argument in arguments.items():
             if argument.default is inspect.Parameter.empty and name not in options:
                 raise ValueError(f"{self.name} needs a value for {name!r}")
+
+
+MethodLike = str | Method | type[Optimizer] | Callable[[Any], Optimizer]
+"""What ``method=`` takes: a name, an optimizer class, a function of the parameters, or a `Method`."""
+
+
+def _keywords(function: Callable[..., Any]) -> tuple[dict[str, inspect.Parameter], bool]:
+    """Return the arguments after the first that can be passed by name, and whether there is a ``**options``."""
+    parameters = list(inspect.signature(function).parameters.values())
+    named = {p.name: p for p in parameters[1:] if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    return named, any(p.kind is p.VAR_KEYWORD for p in parameters)
 
 
 def known_method(name: object) -> Method:
@@ -148,24 +255,130 @@ def known_method(name: object) -> Method:
     return METHODS[name]
 
 
-METHODS: Mapping[str, Method] = MappingProxyType(
-    {
-        method.name: method
-        for method in (
-            Method("async-sgd", AsyncSGD, _full, "Eq. (4)"),
-            Method("delay-adaptive", DelayAdaptiveSGD, _shrunk, "Eq. (3)"),
-            Method("delay-filtered", DelayFilteredSGD, _filtered, "Section 6"),
-            Method("momentum", Momentum, _full, "Eq. (6)"),
-            Method("mu2", Mu2SGD, _full, "Eq. (14)"),
-            Method("ordered-momentum", OrderedMomentum, _ordered, "Algorithm 1"),
-            Method("catch-up", OrderedMomentum, _full, "ours, on Algorithm 1", MappingProxyType({"catch_up": True})),
-            Method("ordered-mu2", OrderedMu2SGD, _ordered, "Eq. (12), (14)"),
-            Method("ordered-mu2-anytime", OrderedMu2Anytime, _full, "Algorithm 2"),
-            Method("catch-up-adamw", CatchUpAdamW, _full, "ours, on AdamW"),
-            Method("clipped-catch-up", ClippedCatchUp, _clipped, "ours"),
-            Method("balanced-catch-up", BalancedCatchUp, _clipped, "ours"),
-            Method("balanced-momentum", BalancedMomentum, _clipped, "ours"),
+def as_method(method: MethodLike) -> Method:
+    """Return what ``method=`` means: everything that takes a method asks here.
+
+    A class takes its hyper-parameters beside it, as a name does. A function of the parameters has them in it.
+
+    Examples:
+        >>> as_method("momentum") is as_method(Momentum) is METHODS["momentum"]
+        True
+        >>> as_method(torch.optim.SGD).name
+        'torch.optim.sgd.SGD'
+        >>> as_method(lambda params: Momentum(params, lr=0.1)).arguments
+        {}
+    """
+    if isinstance(method, Method):
+        return method
+    if isinstance(method, str):
+        return known_method(method)
+    if isinstance(method, Optimizer):
+        return Method(type(method).__name__, method)  # which raises, and says why
+    if not callable(method):
+        raise TypeError(
+            f"Invalid method: {method!r} (expected a name, one of {', '.join(METHODS)}; a class of optimizers; a "
+            "function of the parameters; or a latecomer.optim.Method)"
         )
-    }
-)
-"""Every method by its name."""
+    if isinstance(method, type):
+        own = METHODS.get(getattr(method, "method", ""))
+        return own if own is not None and own.optimizer is method else Method(_stable_name(method), method)
+    return Method(_stable_name(method), method, takes_options=False)
+
+
+def _stable_name(function: Any) -> str:
+    """Name a class or a function in the same way in every process, and in a script as where the script is imported."""
+    if isinstance(function, functools.partial):
+        return _stable_name(function.func)
+    named = function if hasattr(function, "__qualname__") else type(function)
+    module = named.__module__
+    if module in ("__main__", "__mp_main__"):
+        file = getattr(sys.modules.get(module), "__file__", None)
+        module = Path(file).stem if file else module
+    return f"{module}.{named.__qualname__}"
+
+
+def register(
+    name: str,
+    optimizer: Callable[..., Optimizer],
+    *,
+    policy: Any = None,
+    influence: Callable[..., float] | None = None,
+    source: str = "",
+) -> Method:
+    """Add a method, which is then known by its name wherever a method is asked for.
+
+    Call it in a file, at the top level. The file is imported again in every process that needs the name:
+    by ``--import file.py`` on the command line, by ``imports`` in the spec of a sweep, and by the processes of a sweep.
+
+    Args:
+        name: Its name: lower-case words joined by hyphens.
+        optimizer: Its optimizer: a subclass of `AsyncOptimizer` or of `torch.optim.Optimizer`, or a function that
+            makes one. The parameters come first; other arguments are hyper-parameters of the method.
+        policy: What the server does with an arrival; see `Method`.
+        influence: The total weight of a gradient by its delay, relative to a gradient without delay: a function of the
+            delay and, by name, of the hyper-parameters it needs. `latecomer.testing.check_method` compares.
+        source: Where the rule is defined.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> def sign(params, lr):
+        ...     return lc.optim.Momentum(params, lr=lr, beta=1.0)
+        >>> lc.optim.register("plain", sign, influence=lambda delay: 1.0).name in lc.optim.METHODS
+        True
+        >>> lc.optim.register("plain", sign)
+        Traceback (most recent call last):
+        ValueError: There is a method 'plain' already: choose another name
+        >>> lc.optim.methods._METHODS.pop("plain").influence(3)        # so that no other example sees it
+        1.0
+    """
+    if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
+        raise ValueError(f"Invalid name of a method: {name!r} (expected lower-case words joined by hyphens: my-rule)")
+    if name in _METHODS:
+        raise ValueError(f"There is a method {name!r} already: choose another name")
+    method = Method(
+        name, optimizer, influence, source, policy=policy, files=_files(sys._getframe(1).f_code, optimizer, policy)
+    )
+    twice = sorted(method._policy_arguments.keys() & _keywords(optimizer)[0].keys())
+    if twice:
+        raise ValueError(f"Both the optimizer and the policy of {name} have an option {twice[0]!r}: rename one")
+    _METHODS[name] = method
+    return method
+
+
+_LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parent.parent))
+
+
+def _files(caller: Any, *parts: Any) -> dict[str, str]:
+    """Return the SHA-256 of the files that define a method: where it is registered, and its parts."""
+    found = [caller.co_filename]
+    for part in parts:
+        function = part.func if isinstance(part, functools.partial) else part
+        defines = function if inspect.isclass(function) or inspect.isroutine(function) else type(function)
+        try:
+            found.append(inspect.getsourcefile(defines) or "")
+        except (TypeError, OSError):  # built in, or typed into a session
+            continue
+    paths = dict.fromkeys(Path(file).resolve() for file in found if file and not file.startswith(_LIBRARIES))
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()}
+
+
+_METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method("async-sgd", AsyncSGD, _full, "Eq. (4)"),
+        Method("delay-adaptive", DelayAdaptiveSGD, _shrunk, "Eq. (3)"),
+        Method("delay-filtered", DelayFilteredSGD, _filtered, "Section 6"),
+        Method("momentum", Momentum, _full, "Eq. (6)"),
+        Method("mu2", Mu2SGD, _full, "Eq. (14)"),
+        Method("ordered-momentum", OrderedMomentum, _ordered, "Algorithm 1"),
+        Method("catch-up", OrderedMomentum, _full, "ours, on Algorithm 1", MappingProxyType({"catch_up": True})),
+        Method("ordered-mu2", OrderedMu2SGD, _ordered, "Eq. (12), (14)"),
+        Method("ordered-mu2-anytime", OrderedMu2Anytime, _full, "Algorithm 2"),
+        Method("catch-up-adamw", CatchUpAdamW, _full, "ours, on AdamW"),
+        Method("clipped-catch-up", ClippedCatchUp, _clipped, "ours"),
+        Method("balanced-catch-up", BalancedCatchUp, _clipped, "ours"),
+        Method("balanced-momentum", BalancedMomentum, _clipped, "ours"),
+    )
+}
+METHODS: Mapping[str, Method] = MappingProxyType(_METHODS)
+"""Every method by its name; `register` adds one."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +20,8 @@ from ..core.gradient import Contributor, evaluated
 from ..core.history import History
 from ..core.result import Run
 from ..core.state import RunState
-from ..optim import known_method
-from ..policy import Async, Policy, Ticket
+from ..optim import Method, MethodLike
+from ..policy import Async, Policy, PolicyLike, Ticket, method_and_policy
 from ..problems.base import Problem
 from ..trace import Trace
 from .replayer import Replayer
@@ -37,7 +36,7 @@ class Simulation:
 
     Args:
         problem: What to train on.
-        method: A name in `latecomer.optim.METHODS`.
+        method: The method, or its name.
         trace: The schedule.
         options: Hyper-parameters of the method.
         seed: Initialises the model.
@@ -50,7 +49,7 @@ class Simulation:
     def __init__(
         self,
         problem: Problem,
-        method: str,
+        method: Method | str,
         trace: Trace,
         options: Mapping[str, Any],
         *,
@@ -171,10 +170,10 @@ class Simulation:
 
 def simulate(
     problem: Problem,
-    method: str,
+    method: MethodLike,
     trace: Trace,
     *,
-    policy: Policy | None = None,
+    policy: PolicyLike | None = None,
     scheduler: Callable[[Any], Any] | None = None,
     seed: int = 0,
     evaluate_every: int | None = None,
@@ -193,9 +192,11 @@ def simulate(
 
     Args:
         problem: What to train on.
-        method: A name in `latecomer.optim.METHODS`.
+        method: A name in `latecomer.optim.METHODS`, an optimizer class, a function of the parameters that returns an
+            optimizer (and has the hyper-parameters in it), or a `latecomer.optim.Method`.
         trace: Who arrives when, from which version, on which sample.
-        policy: The policy the trace was made with, if it is not the paper's.
+        policy: The policy the trace was made with, if it is not the method's own: an instance, a class, or a name in
+            `latecomer.policy.POLICIES`. Most methods apply every arrival.
         scheduler: Function of the optimizer that returns a torch learning-rate scheduler, for example
             ``lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 100)``; it steps with every update.
         seed: Initialises the model and nothing else; the trace's seed draws the samples.
@@ -217,11 +218,13 @@ def simulate(
         >>> run.final["accuracy"] > 0.8
         True
     """
-    known_method(method).check(options)
-    _check_arguments(problem, trace, policy, scheduler)
-    policy = copy.deepcopy(policy) if policy is not None else Async()  # each run needs its own counters
+    _check_arguments(problem, trace, scheduler)
+    method, policy = method_and_policy(method, policy, trace.header.workers, options)
     if trace.header.policy != policy.name:
-        raise ValueError(f"The trace was made with policy {trace.header.policy!r}, not {policy.name!r}: pass that one")
+        raise ValueError(
+            f"The trace was made with policy {trace.header.policy!r}, not {policy.name!r}: pass that one, or make the "
+            "trace with the policy of this run: model.trace(steps, seed, policy=...)"
+        )
     if int(trace.columns["group"].max()) >= problem.groups:
         raise ValueError(f"The trace has {len(trace.header.groups)} groups, the problem {problem.groups}")
     workers = trace.header.workers
@@ -271,12 +274,10 @@ def check_problem(problem: Any) -> None:
         raise TypeError(f"Invalid problem: {kind} (expected an instance of a subclass of latecomer.problems.Problem)")
 
 
-def _check_arguments(problem: Any, trace: Any, policy: Any, scheduler: Any) -> None:
+def _check_arguments(problem: Any, trace: Any, scheduler: Any) -> None:
     check_problem(problem)
     if not isinstance(trace, Trace):
         raise TypeError(f"Invalid trace: {type(trace).__name__} (expected a latecomer.Trace; Trace.load reads a file)")
-    if policy is not None and not isinstance(policy, Policy):
-        raise TypeError(f"Invalid policy: {policy!r} (expected an instance of latecomer.policy.Policy)")
     if scheduler is not None and not callable(scheduler):
         raise TypeError(f"Invalid scheduler: {scheduler!r} (expected a function of the optimizer)")
     whole_number("the problem's number of groups", problem.groups, least=1)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..optim import METHODS
+from ..optim import known_method
 from ..trace import Trace
 
 __all__ = ["influence", "influence_by_group", "influence_by_worker"]
@@ -28,7 +28,7 @@ def influence(trace: Trace, method: str, options: Mapping[str, Any] | None = Non
         >>> influence(trace, "ordered-momentum", {"beta": 0.5}).tolist()
         [1.0, 0.0, 0.0, 0.25, 0.25]
     """
-    rule, known = METHODS[method], {"beta": 0.1, "workers": None, **(options or {})}
+    rule, known = known_method(method), {"beta": 0.1, "workers": None, **(options or {})}
     weight = np.zeros(len(trace))
     for workers in np.unique(trace.workers):
         now = trace.workers == workers
@@ -36,7 +36,7 @@ def influence(trace: Trace, method: str, options: Mapping[str, Any] | None = Non
         table = [rule.influence(delay=delay, **options_now) for delay in range(int(trace.delay[now].max()) + 1)]
         weight[now] = np.array(table)[trace.delay[now]]
     weight[trace.status != "applied"] = 0.0
-    if rule.optimizer.first_version_once:
+    if getattr(rule.optimizer, "first_version_once", False):
         weight[(trace.version == 1) & (trace.arrival > 1)] = 0.0
     return weight
 

@@ -21,8 +21,8 @@ from ..core.flat import uncompiled
 from ..core.result import Run
 from ..core.structure import structure
 from ..engines import Engine
-from ..optim import known_method
-from ..policy import Async, Policy, Synchronous
+from ..optim import MethodLike
+from ..policy import PolicyLike, method_and_policy
 from ..problems.base import Problem
 from .loop import TrainingLoop
 from .record import check_outputs, write_record
@@ -40,7 +40,8 @@ def fit(
     *,
     steps: int | None = None,
     epochs: float | None = None,
-    method: str = "balanced-catch-up",
+    method: MethodLike = "balanced-catch-up",
+    policy: PolicyLike | None = None,
     workers: int = 2,
     engine: str | Engine = "local",
     batch_size: int = NOT_GIVEN,
@@ -81,7 +82,11 @@ def fit(
         dataset: Map-style dataset or `DataLoader`; see `Task`.
         steps: Contributions to count. With ``sync=True`` an update takes ``workers`` of them.
         epochs: Instead of ``steps``: how often to go through the dataset, rounded up to whole batches.
-        method: A name in `latecomer.optim.METHODS`; balanced catch-up is stable and fair to slow samples.
+        method: A name in `latecomer.optim.METHODS`, an optimizer class, a function of the parameters that returns an
+            optimizer (and has the hyper-parameters in it), or a `latecomer.optim.Method`. Balanced catch-up is stable
+            and fair to slow samples.
+        policy: What the server does with an arrival, instead of the method's own policy: an instance or a class of
+            `latecomer.policy.Policy`, or a name in `latecomer.policy.POLICIES`.
         workers: Number of workers; on one machine at most one per core. With twice the workers, use half the beta.
         engine: ``"local"`` for processes, ``"inline"`` for this process, ``"ray"`` for Ray on this machine, or an
             `Engine`, such as ``latecomer.engines.ray.RayEngine("auto")`` for a cluster.
@@ -97,7 +102,7 @@ def fit(
         clip_norm: Scale every gradient down to this norm.
         clip_value: Clamp every entry of a gradient to ``[-clip_value, clip_value]``.
         scheduler: Function of the optimizer that returns a torch learning-rate scheduler; it steps with every update.
-        sync: Wait for all workers before every update, for comparison.
+        sync: Wait for all workers before every update, for comparison: the same as ``policy="synchronous"``.
         seed: Draws the samples; it also initialises a problem's model.
         evaluate_every: Contributions between evaluations; a tenth of the run by default.
         checkpoint: A folder; if it has a checkpoint of this run, the run resumes from it.
@@ -129,9 +134,9 @@ def fit(
         >>> nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).item() < 0.01
         True
     """
-    known_method(method).check(options)
-    _check_arguments(scheduler, sync, {"checkpoint": checkpoint, "record": record, "tensorboard": tensorboard})
+    _check_arguments(scheduler, sync, policy, {"checkpoint": checkpoint, "record": record, "tensorboard": tensorboard})
     workers = whole_number("workers", workers, least=1)
+    rule, decides = method_and_policy(method, "synchronous" if sync else policy, workers, options)
     attempts, seed = whole_number("attempts", attempts, least=1), whole_number("seed", seed)
     least = workers if min_workers is None else whole_number("min_workers", min_workers, least=1)
     most = workers if max_workers is None else whole_number("max_workers", max_workers, least=workers)
@@ -153,7 +158,6 @@ def fit(
     every = max(1, steps // 10) if evaluate_every is None else whole_number("evaluate_every", evaluate_every, least=1)
     save_every = every if checkpoint_every is None else whole_number("checkpoint_every", checkpoint_every, least=1)
     keep = whole_number("keep", keep, least=1)
-    policy: Policy = Synchronous(workers) if sync else Async()
     path = None if record is None else Path(record)
     if path is not None:
         folders = {"checkpoint": checkpoint, "tensorboard": tensorboard}
@@ -161,7 +165,7 @@ def fit(
         writable_file(path)
     chosen = make_engine(engine)
     chosen.check_workers(most)
-    state = JournaledRun(problem, method, options, min(least, workers), policy, seed, scheduler)
+    state = JournaledRun(problem, rule, options, min(least, workers), decides, seed, scheduler)
     every_callback = all_callbacks(callbacks, progress, steps)
     if tensorboard is not None:
         every_callback.append(TensorBoard(tensorboard))
@@ -171,8 +175,9 @@ def fit(
         callbacks=every_callback,
     )  # fmt: skip
     rounded = {"bf16": True} if loop.engine.bf16 else {}
-    about = {"method": method, "options": options, "seed": seed, "start": state.start, **rounded}
+    about = {"method": rule.name, "options": options, "seed": seed, "start": state.start, **rounded}
     about |= {"torch": torch.__version__, "problem": repr(problem), "scheduler": stable_name(scheduler)}
+    about |= {"workers": workers, "policy": repr(decides), "optimizer": state.optimizer_inside}
     about["model"] = structure(state.flat.module)
     saver = None
     if checkpoint is not None:  # last, because it locks the folder
@@ -214,11 +219,13 @@ def _steps(steps: int | None, epochs: float | None, problem: Problem) -> int:
     return problem.steps_of(epochs)
 
 
-def _check_arguments(scheduler: Any, sync: Any, paths: Mapping[str, Any]) -> None:
+def _check_arguments(scheduler: Any, sync: Any, policy: Any, paths: Mapping[str, Any]) -> None:
     if scheduler is not None and not callable(scheduler):
         raise TypeError(f"Invalid scheduler: {scheduler!r} (expected a function of the optimizer)")
     if not isinstance(sync, bool):
         raise TypeError(f"Invalid sync: {sync!r} (expected True or False)")
+    if sync and policy is not None:
+        raise ValueError(f"sync=True is policy='synchronous', and policy={policy!r} is given: pass one of the two")
     for name, path in paths.items():
         if path is not None and not isinstance(path, (str, os.PathLike)):
             raise TypeError(f"Invalid {name}: {path!r} (expected a path)")

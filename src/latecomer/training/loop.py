@@ -13,7 +13,7 @@ from ..core.callbacks import Callback
 from ..core.checkpoint import loading
 from ..engines import Died, Done, Engine, Event, Failed, Job, Ready, WorkerSpec
 from ..optim import AsyncOptimizer
-from ..policy import Ticket
+from ..policy import STUCK, Ticket
 from ..server import Outcome, Server
 from .evaluator import Evaluator
 from .faults import FaultHandling
@@ -353,7 +353,10 @@ class TrainingLoop(FaultHandling):
         if self._over() or self._waiting:
             return
         for worker in sorted(self._idle):  # sorted: the order must not depend on a set
-            if not self.server.lost and not self.server.policy.may_start(self.server.outstanding):
+            running = self.server.outstanding
+            if not self.server.lost and not self.server.policy.may_start(running):
+                if not running:  # nothing is left that could arrive and change the policy's mind
+                    raise ValueError(STUCK.format(policy=self.server.policy))
                 return
             # A lost ticket needs no permission: it still counts as in flight, and the policy let it start before.
             self.reissued += bool(self.server.lost)

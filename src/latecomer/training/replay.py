@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ from ..core.callbacks import ProgressLike
 from ..core.flat import FlatModule, digest
 from ..core.gradient import one_thread
 from ..core.result import Run
+from ..core.state import hyper_parameters
 from ..core.structure import first_difference, structure
-from ..optim import known_method
-from ..policy import POLICIES, Policy, Synchronous
+from ..optim import METHODS, Method, MethodLike, as_method
+from ..policy import POLICIES, Policy, PolicyLike, as_policy
 from ..problems.base import Problem
 from ..simulation import check_problem, simulate
 from ..trace import Trace
@@ -53,7 +54,8 @@ def replay(
     record: str | os.PathLike[str],
     problem: Problem,
     *,
-    method: str | None = None,
+    method: MethodLike | None = None,
+    policy: PolicyLike | None = None,
     evaluate_every: int | None = None,
     progress: ProgressLike = False,
     scheduler: Callable[[Any], Any] | None = None,
@@ -64,7 +66,9 @@ def replay(
     Args:
         record: The trace that ``fit(record=...)`` wrote.
         problem: The task or problem of the run.
-        method: A method other than the recorded one; it keeps recorded hyper-parameters of the same name.
+        method: A method other than the recorded one; it keeps recorded hyper-parameters of the same name. The recorded
+            one again if it was given to `fit` as a class or a function, which no record can hold.
+        policy: The policy of the run, if it is neither in `latecomer.policy.POLICIES` nor the recorded method's own.
         evaluate_every: Arrivals between evaluations; by default only the start and the end are evaluated.
         progress: True or a rich `Console` to show a line of progress, or a function of (arrivals so far, total).
         scheduler: The learning-rate scheduler that was given to `fit`; not needed if the task has its own.
@@ -89,15 +93,14 @@ def replay(
     trace = Trace.load(path)
     x, about = read_record(path, trace)
     recorded = about.get("method")
-    name = recorded if method is None else method
-    if name is None:
-        raise ValueError(f"There is no {path.with_suffix('.safetensors').name} beside {path}: pass method=")
-    same = name == recorded and not options
+    rule = _method(recorded if method is None else method, path)
+    same = rule.name == recorded and not options
     seed = int(about.get("seed", trace.header.seed))
-    given = dict(about.get("options", {}))
-    if name != recorded:
-        given = {key: value for key, value in given.items() if key in known_method(name).arguments}
-    given |= options
+    decides, kept = _policy(trace, policy, about), dict(about.get("options", {}))
+    # The policy is made here, so its options are not passed on. Another method keeps those that it has too.
+    of_policy, rule = rule.policy_options(kept), replace(rule, policy=None)
+    known = kept if rule.name == recorded else rule.arguments
+    given = {key: value for key, value in kept.items() if key in known and key not in of_policy} | options
     if isinstance(problem, Task):
         problem.seed, scheduler = trace.header.seed, scheduler or problem.scheduler
     if trace.header.groups != ("all",) and len(trace.header.groups) != problem.groups:
@@ -114,10 +117,10 @@ def replay(
     with one_thread():
         run = simulate(
             problem,
-            name,
+            rule,
             trace,
             seed=seed,
-            policy=_policy(trace),
+            policy=decides,
             evaluate_every=len(trace) if evaluate_every is None else evaluate_every,
             progress=progress,
             scheduler=scheduler,
@@ -125,19 +128,28 @@ def replay(
             **given,
         )
     if x is None or not same:
-        return Replayed(run, recorded, None, f"{name} on the schedule of {path.name}.")
+        return Replayed(run, recorded, None, f"{rule.name} on the schedule of {path.name}.")
     model.at(model.x).load_state_dict(dict(run.state))
     found = model.x.detach()
     if torch.equal(found, x):
-        return Replayed(run, recorded, 0.0, f"{name} lands on the same parameters, bit for bit.")
+        return Replayed(run, recorded, 0.0, f"{rule.name} lands on the same parameters, bit for bit.")
     difference = float((found.double() - x.double()).abs().max())
-    reason = "it starts from other parameters" if differs_at_start else _difference_reason(about, problem, scheduler)
-    reason = other_model or reason
-    verdict = f"{name} lands {difference:.3g} away from the recorded parameters (largest difference); {reason}."
+    reason = other_model or (
+        "it starts from other parameters"
+        if differs_at_start
+        else _difference_reason(about, problem, scheduler, run, rule)
+    )
+    verdict = f"{rule.name} lands {difference:.3g} away from the recorded parameters (largest difference); {reason}."
     return Replayed(run, recorded, difference, verdict)
 
 
-def _difference_reason(about: dict[str, Any], problem: Problem, scheduler: Any) -> str:
+def _difference_reason(about: dict[str, Any], problem: Problem, scheduler: Any, run: Run, rule: Method) -> str:
+    policy = repr(run.server.policy)
+    if about.get("policy") not in (None, policy):
+        return f"it was recorded with policy {about['policy']}, and replayed with {policy}"
+    made = hyper_parameters(rule([FlatModule(problem.model(0)).x])) if about.get("optimizer") else None
+    if about.get("optimizer") != made:
+        return f"it was recorded with optimizer {about['optimizer']}, and replayed with {made}"
     if about.get("scheduler") != stable_name(scheduler):
         return f"it was recorded with scheduler {about.get('scheduler')}, and replayed with {stable_name(scheduler)}"
     if about.get("problem") != repr(problem):
@@ -147,8 +159,30 @@ def _difference_reason(about: dict[str, Any], problem: Problem, scheduler: Any) 
     return "it ran on another machine, or the task is another one or draws unseeded random numbers"
 
 
-def _policy(trace: Trace) -> Policy:
-    name = trace.header.policy
-    if name not in POLICIES:
-        raise ValueError(f"The trace was made with policy {name!r}: call latecomer.simulate with that policy")
-    return Synchronous(trace.header.workers) if name == "synchronous" else POLICIES[name]()
+def _method(method: MethodLike | None, path: Path) -> Method:
+    """Return the method of a replay: the one that was passed, or else the recorded one by its name."""
+    if method is None:
+        raise ValueError(f"There is no {path.with_suffix('.safetensors').name} beside {path}: pass method=")
+    if isinstance(method, str) and method not in METHODS and "." in method:
+        raise ValueError(
+            f"{path.name} was recorded with {method}, a class or function that no record can hold: pass method= again"
+        )
+    try:
+        return as_method(method)
+    except ValueError as error:
+        raise ValueError(
+            f"{error}; a method of your own is known once the file that registers it is imported"
+        ) from None
+
+
+def _policy(trace: Trace, policy: PolicyLike | None, about: dict[str, Any]) -> Policy:
+    """Return the policy of a recorded run: the one that was passed, one of the library, or the recorded method's."""
+    name, workers = trace.header.policy, int(about.get("workers", trace.header.workers))
+    if policy is not None or name in POLICIES:
+        return as_policy(name if policy is None else policy, workers)
+    recorded = METHODS.get(about.get("method", ""))
+    if recorded is not None and recorded.policy is not None:
+        found = as_policy(recorded.policy, workers, recorded.policy_options(about.get("options", {})))
+        if found.name == name:
+            return found
+    raise ValueError(f"The trace was made with policy {name!r}, which is not one of the library's: pass policy=")

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..core.state import RunState
 from ..engines import Done, Job, Slot
+from ..optim import Method
 from ..policy import Policy, Ticket
 from ..problems.base import Problem
 from ..server import Outcome, Points, SlotPool
@@ -58,7 +59,7 @@ class JournaledRun(RunState):
 
     Args:
         problem: What to train on.
-        method: Name of the method.
+        method: The method, or its name.
         options: Its hyper-parameters.
         workers: Number of workers.
         policy: Decides what the server does with an arrival.
@@ -70,7 +71,7 @@ class JournaledRun(RunState):
     def __init__(
         self,
         problem: Problem,
-        method: str,
+        method: Method | str,
         options: Mapping[str, Any],
         workers: int,
         policy: Policy,

@@ -1,4 +1,4 @@
-"""Tests for engines: `check_engine` checks any engine against its contract."""
+"""`check_engine` checks any engine against its contract."""
 
 from __future__ import annotations
 
@@ -10,28 +10,43 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import nn
 
-from .core.flat import FlatModule
-from .core.gradient import Contributor, evaluated, one_thread
-from .core.rng import seeded
-from .engines import Died, Done, Engine, Evaluated, Event, Failed, Job, Ready, WorkerSpec
-from .problems import Problem, Quadratic
-from .training import Callback, fit, replay
+from ..core.flat import FlatModule
+from ..core.gradient import Contributor, evaluated, one_thread
+from ..core.rng import seeded
+from ..engines import Died, Done, Engine, Evaluated, Event, Failed, Job, Ready, WorkerSpec
+from ..problems import Problem, Quadratic
+from ..training import Callback, fit, replay
 
 __all__ = ["CHECKS", "EngineError", "KillAt", "Normed", "Probe", "check_engine"]
 
-CHECKS = (
-    "seats", "bits", "nan", "raising", "evaluating", "crashing", "hung", "killed", "restarted", "order", "closed",
-    "averages", "run", "orphans",
-)  # fmt: skip
-"""The checks of `check_engine`, in this order."""
+CHECKS: Mapping[str, str] = MappingProxyType(
+    {
+        "seats": "workers start",
+        "bits": "a gradient has the same bits as in this process",
+        "nan": "NaN is reported",
+        "raising": "a job that raises is reported, and its worker continues",
+        "evaluating": "a model is evaluated",
+        "crashing": "a job that kills its worker is reported",
+        "hung": "a hung worker can be killed, and the others continue meanwhile",
+        "killed": "an idle worker can be killed; its seat stays empty",
+        "restarted": "a new worker starts in an empty seat",
+        "order": "answers come before a worker's death, and none after it",
+        "closed": "closing twice is allowed",
+        "averages": "batch-normalisation statistics are sent both ways",
+        "run": "a run with deaths replays to the same bits",
+        "orphans": "a killed server leaves no workers and no shared memory",
+    }
+)
+"""The rules that `check_engine` checks, by name, in this order."""
 _ALWAYS = {"seats", "closed"}  # checked in any case
 _NEEDS_PROCESSES = {"crashing", "hung", "orphans"}  # only if workers are processes
 RAISES, KILLS, HANGS = 1001, 1002, 1003
@@ -44,7 +59,7 @@ class EngineError(AssertionError):
     Examples:
         >>> raise EngineError("no answer")
         Traceback (most recent call last):
-        latecomer.testing.EngineError: no answer
+        latecomer.testing.engine.EngineError: no answer
     """
 
 
@@ -125,7 +140,7 @@ def check_engine(
     only: Collection[str] | None = None,
     timeout: float = 60.0,
 ) -> list[str]:
-    """Check that an engine keeps its contract; raise `EngineError` for the first violation.
+    """Check that an engine keeps its contract; raise `EngineError`, which names the rule, for the first violation.
 
     Args:
         make_engine: Creates a new engine.
@@ -134,7 +149,7 @@ def check_engine(
         timeout: Seconds to wait for each event; raise it if workers start slowly.
 
     Returns:
-        The descriptions of the checks that passed.
+        The rules that it keeps.
 
     Examples:
         >>> from latecomer.engines.inline import InlineEngine
@@ -149,17 +164,25 @@ def check_engine(
     wanted |= _ALWAYS | ({"killed"} if "restarted" in wanted else {"restarted"} if "killed" in wanted else set())
     if not processes:
         wanted -= _NEEDS_PROCESSES
-    check, found = _Check(make_engine, timeout), []
+    check = _Check(make_engine, timeout)
     with contextlib.closing(check):
-        for name in CHECKS:
-            if name in wanted:
-                found.append(getattr(check, name)())
-    return found
+        for name in (name for name in CHECKS if name in wanted):
+            try:
+                getattr(check, name)()
+            except Exception as error:
+                what = f"{error}" if isinstance(error, EngineError) else f"{type(error).__name__}: {error}"
+                engine = type(check.engine).__name__
+                raise EngineError(f'{engine} breaks the rule "{CHECKS[name]}": {what}') from error
+    return [CHECKS[name] for name in CHECKS if name in wanted]
 
 
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise EngineError(message)
+
+
+def _names(types: Collection[type]) -> str:
+    return " and ".join(each.__name__ for each in types)
 
 
 def _wait_for(engine: Engine, timeout: float, *wanted: type) -> list[Any]:
@@ -169,9 +192,9 @@ def _wait_for(engine: Engine, timeout: float, *wanted: type) -> list[Any]:
     while len(found) < len(wanted):
         found += engine.events(1.0)
         if time.monotonic() > until:
-            raise EngineError(f"waited {timeout:g} s for {[w.__name__ for w in wanted]}, got {found}")
+            raise EngineError(f"expected {_names(wanted)} within {timeout:g} s, found {found or 'no event'}")
     if sorted(type(event).__name__ for event in found) != sorted(w.__name__ for w in wanted):
-        raise EngineError(f"expected {[w.__name__ for w in wanted]}, got {found}")
+        raise EngineError(f"expected {_names(wanted)}, found {found}")
     return found
 
 
@@ -187,7 +210,7 @@ class _Check:
     def one(self, wanted: type, seat: int, number: int | None = None) -> Any:
         (event,) = _wait_for(self.engine, self.timeout, wanted)
         if event.seat != seat or (number is not None and getattr(event, "number", None) != number):
-            raise EngineError(f"expected {wanted.__name__} of seat {seat} and ticket {number}, got {event}")
+            raise EngineError(f"expected {wanted.__name__} of seat {seat} and ticket {number}, found {event}")
         return event
 
     def job(self, number: int, slot: int = 0, **more: Any) -> Job:
@@ -195,14 +218,16 @@ class _Check:
             point.fill_(value)
         return Job(number, slot, sample=2**63 + number, version=3, here=1.0, before=-0.9, **more)
 
-    def seats(self) -> str:
+    def seats(self) -> None:
         seats = {event.seat for event in _wait_for(self.engine, self.timeout, Ready, Ready)}
-        _require(seats == {0, 1}, f"seats 0 and 1 must be ready, got {seats}")
+        _require(seats == {0, 1}, f"expected that seats 0 and 1 are ready, found {sorted(seats)}")
         shapes = [(len(slot.points), slot.gradient.shape, slot.gradient.dtype) for slot in self.slots]
-        _require(shapes == [(2, torch.Size([10]), torch.float64)] * 3, f"the slots have the wrong shapes: {shapes}")
-        return "workers start"
+        _require(
+            shapes == [(2, torch.Size([10]), torch.float64)] * 3,
+            f"expected 3 slots of 2 points of 10 float64 numbers, found {shapes}",
+        )
 
-    def bits(self) -> str:
+    def bits(self) -> None:
         job = self.job(7, slot=2)
         self.engine.submit(1, job)
         done = self.one(Done, 1, 7)
@@ -210,66 +235,63 @@ class _Check:
         contribute = Contributor(self.spec.problem, FlatModule(self.spec.problem.model(0)), 2)
         with one_thread(), torch.random.fork_rng(devices=[]):
             contribute(self.slots[2].points, here, 7, job.sample, group, 3, 1.0, -0.9)
-        _require(done.group == group and done.finite, f"wrong group or flag: {done}")
-        _require(torch.equal(self.slots[2].gradient, here), "the gradient has other bits than in this process")
-        return "a gradient has the same bits as in this process"
+        _require(done.group == group and done.finite, f"expected group {group} and a finite gradient, found {done}")
+        _require(
+            torch.equal(self.slots[2].gradient, here),
+            f"expected {here.tolist()}, found {self.slots[2].gradient.tolist()}",
+        )
 
-    def nan(self) -> str:
+    def nan(self) -> None:
         job = self.job(8)
         self.slots[0].points[0].fill_(float("nan"))
         self.engine.submit(0, job)
-        _require(not self.one(Done, 0, 8).finite, "a NaN was not reported")
-        return "NaN is reported"
+        _require(
+            not self.one(Done, 0, 8).finite, "expected Done with finite=False for a gradient of NaN, found finite=True"
+        )
 
-    def raising(self) -> str:
+    def raising(self) -> None:
         self.engine.submit(0, self.job(RAISES))
         reason = self.one(Failed, 0, RAISES).reason
-        _require("KeyError: 'probe'" in reason, f"the reason is {reason!r}")
+        _require("KeyError: 'probe'" in reason, f"expected the reason KeyError: 'probe', found {reason!r}")
         self.works(0)
-        return "a job that raises is reported, and its worker continues"
 
-    def evaluating(self) -> str:
+    def evaluating(self) -> None:
         self.engine.submit(1, self.job(12, evaluate=True))
         metrics = self.one(Evaluated, 1, 12).metrics
-        _require(metrics["loss"] > 0, f"the metrics are {metrics}")
-        return "a model is evaluated"
+        _require(metrics["loss"] > 0, f"expected a positive loss, found {metrics}")
 
     def works(self, seat: int) -> None:
         self.engine.submit(seat, self.job(20, slot=seat))
         self.one(Done, seat, 20)
 
-    def crashing(self) -> str:
+    def crashing(self) -> None:
         self.engine.submit(0, self.job(KILLS))
         self.one(Died, 0)
         self.engine.restart(0)
         self.one(Ready, 0)
         self.works(0)
-        return "a job that kills its worker is reported"
 
-    def hung(self) -> str:
+    def hung(self) -> None:
         self.engine.submit(0, self.job(HANGS))
         self.works(1)
         self.engine.kill(0)
         self.one(Died, 0)
         self.engine.restart(0)
         self.one(Ready, 0)
-        return "a hung worker can be killed, and the others continue meanwhile"
 
-    def killed(self) -> str:
+    def killed(self) -> None:
         self.engine.kill(1)
         self.one(Died, 1)
         self.engine.kill(1)  # the seat is empty: no effect
         self.engine.submit(1, self.job(21))  # no effect either
         self.works(0)
-        return "an idle worker can be killed; its seat stays empty"
 
-    def restarted(self) -> str:
+    def restarted(self) -> None:
         self.engine.restart(1)
         self.one(Ready, 1)
         self.works(1)
-        return "a new worker starts in an empty seat"
 
-    def order(self) -> str:
+    def order(self) -> None:
         """Kill a worker right after it got a job: an answer may come before its death, but nothing after it."""
         for number in (31, 32, 33):
             self.engine.submit(0, self.job(number))
@@ -278,34 +300,40 @@ class _Check:
             until = time.monotonic() + self.timeout
             while not found or not isinstance(found[-1], Died):
                 found += self.engine.events(1.0)
-                _require(time.monotonic() < until, f"a killed worker's death is not reported, only {found}")
-            _require(all(isinstance(event, Done) for event in found[:-1]), f"before its death may come a Done: {found}")
+                _require(
+                    time.monotonic() < until, f"expected Died after the worker was killed, found {found or 'no event'}"
+                )
+            _require(
+                all(isinstance(event, Done) for event in found[:-1]),
+                f"expected at most Done before Died, found {found}",
+            )
             self.slots[0].gradient.fill_(number)  # after Died the slot can be reused
             self.engine.restart(0)
             self.one(Ready, 0)
-            _require(bool((self.slots[0].gradient == number).all()), "a slot was written to after its worker's death")
-        return "answers come before a worker's death, and none after it"
+            _require(
+                bool((self.slots[0].gradient == number).all()),
+                "expected that nothing writes to a slot after Died, found that its gradient changed",
+            )
 
-    def closed(self) -> str:
+    def closed(self) -> None:
         self.engine.submit(0, self.job(22))  # a running job must not block it
         self.engine.close()
         self.engine.close()
-        return "closing twice is allowed"
 
     def close(self) -> None:
         self.engine.close()
 
-    def averages(self) -> str:
-        return _check_statistics(self.make_engine, self.timeout)
+    def averages(self) -> None:
+        _check_statistics(self.make_engine, self.timeout)
 
-    def run(self) -> str:
-        return _check_run(self.make_engine)
+    def run(self) -> None:
+        _check_run(self.make_engine)
 
-    def orphans(self) -> str:
-        return _check_orphans(self.make_engine, self.timeout)
+    def orphans(self) -> None:
+        _check_orphans(self.make_engine, self.timeout)
 
 
-def _check_statistics(make_engine: Callable[[], Engine], timeout: float) -> str:
+def _check_statistics(make_engine: Callable[[], Engine], timeout: float) -> None:
     problem = Normed()
     flat = FlatModule(problem.model(0))
     here = Contributor(problem, flat, 1)
@@ -321,7 +349,7 @@ def _check_statistics(make_engine: Callable[[], Engine], timeout: float) -> str:
             here(slots[1].points, torch.empty(size), 0, 7, 0, 1)
         _require(
             torch.equal(slots[1].statistics, here.averages.from_last_job),
-            "batch-normalisation statistics are not returned as computed",
+            "expected the statistics of the job in its slot, found others",
         )
         slots[0].statistics.copy_(torch.arange(count) + 1.0)
         engine.submit(0, Job(1, slot=0, evaluate=True))
@@ -329,12 +357,11 @@ def _check_statistics(make_engine: Callable[[], Engine], timeout: float) -> str:
         here.averages.load(torch.arange(count) + 1.0)
         _require(
             event.metrics == evaluated(problem, flat, slots[0].points[0]),
-            "batch-normalisation statistics are not sent to an evaluation",
+            "expected an evaluation with the statistics in its slot, found other metrics",
         )
-    return "batch-normalisation statistics are sent both ways"
 
 
-def _check_run(make_engine: Callable[[], Engine]) -> str:
+def _check_run(make_engine: Callable[[], Engine]) -> None:
     problem = Normed()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.parquet"
@@ -343,13 +370,15 @@ def _check_run(make_engine: Callable[[], Engine]) -> str:
             callbacks=[KillAt((0, 20), (1, 40), (1, 60))],
         )  # fmt: skip
         again = replay(path, problem)
-    _require(result.deaths == 3, f"3 workers were killed, {result.deaths} deaths reported")
-    _require(len(set(result.trace.ticket.tolist())) == 100, "not every ticket was applied exactly once")
-    _require(again.difference == 0.0, again.verdict)
-    return "a run with deaths replays to the same bits"
+    _require(result.deaths == 3, f"expected 3 deaths, of the workers that were killed, found {result.deaths}")
+    _require(
+        len(set(result.trace.ticket.tolist())) == 100,
+        "expected that every ticket arrives once, found one that arrives twice",
+    )
+    _require(again.difference == 0.0, f"expected the same bits, found: {again.verdict}")
 
 
-def _check_orphans(make_engine: Callable[[], Engine], timeout: float) -> str:
+def _check_orphans(make_engine: Callable[[], Engine], timeout: float) -> None:
     """Kill a server, and wait for the end of its workers."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
@@ -357,17 +386,22 @@ def _check_orphans(make_engine: Callable[[], Engine], timeout: float) -> str:
     server.start()
     theirs.close()
     try:
-        _require(ours.poll(2 * timeout), "the workers of a server in another process did not start")
+        _require(ours.poll(2 * timeout), "expected that workers of a server in another process start, found none")
         pids, memory = ours.recv()
     except EOFError:
-        raise EngineError("a server in another process ended before its workers were ready") from None
+        raise EngineError("expected that workers of a server in another process start, found that it ended") from None
     finally:
         server.kill()
         server.join()
         ours.close()
-    _require(all(_ended(pid, timeout) for pid in pids), f"the server was killed, but workers are alive ({pids})")
-    _require(not memory & _shared_memory(), f"the server was killed, but shared memory remains: {sorted(memory)}")
-    return "a killed server leaves no workers and no shared memory"
+    _require(
+        all(_ended(pid, timeout) for pid in pids),
+        f"expected that the workers of a killed server end, found some alive ({pids})",
+    )
+    _require(
+        not memory & _shared_memory(),
+        f"expected that no shared memory remains, found {sorted(memory & _shared_memory())}",
+    )
 
 
 def _serve_for_ever(make_engine: Callable[[], Engine], timeout: float, pipe: Connection) -> None:

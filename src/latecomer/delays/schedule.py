@@ -1,0 +1,177 @@
+"""The schedule that a policy makes of jobs: what a server would do, without parameters."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable
+
+from .._util.seeds import sample_seeds
+from ..policy import STUCK, Async, Decision, Policy, PolicyLike, Ticket, as_policy
+from ..trace import Trace
+
+__all__ = ["Jobs", "Schedule", "clocked_trace", "ordered_trace", "own_policy"]
+
+Jobs = Callable[[int, int], tuple[float, int]]
+"""A function of ticket and worker that returns the duration of the job and the group of its sample."""
+
+
+def own_policy(policy: PolicyLike | None, workers: int) -> Policy | None:
+    """Return a policy for one trace; None if every arrival is an update, which needs no server."""
+    made = as_policy(policy, workers)
+    return None if type(made) is Async else made
+
+
+class Schedule:
+    """Issues tickets and counts arrivals as `latecomer.Server` does, and records them.
+
+    Whether an arrival is an update follows from the policy alone: a rule may drop its values or count them as zero, but
+    the iterate still gets the next number.
+
+    Args:
+        policy: The policy.
+        workers: Number of workers.
+        seed: Draws the samples.
+        groups: Names of the groups.
+        clock: ``"none"`` or ``"virtual"``.
+    """
+
+    def __init__(self, policy: Policy, workers: int, seed: int, groups: tuple[str, ...], clock: str) -> None:
+        from ..trace.recorder import Recorder  # not above: it imports torch, which most traces need not wait for
+
+        self.policy, self.arrivals, self.version = policy, 0, 1
+        self.in_flight: dict[int, Ticket] = {}  # by worker, in order of issue
+        self.idle = set(range(workers))
+        self._recorder = Recorder(workers, seed, policy.name, groups, clock)
+        self._samples: list[int] = []
+
+    def issue(self, at: float = math.nan) -> list[Ticket]:
+        """Give tickets to idle workers, as far as the policy allows, and return them."""
+        issued = []
+        for worker in sorted(self.idle):
+            if not self.policy.may_start(len(self.in_flight)):
+                break
+            number = self._recorder.tickets
+            ticket = Ticket(number, worker, self.version, self.arrivals, self._sample(number))
+            self.in_flight[worker] = ticket
+            self._recorder.issued(ticket, at)
+            issued.append(ticket)
+        self.idle.difference_update(ticket.worker for ticket in issued)
+        if not self.in_flight:
+            raise ValueError(STUCK.format(policy=self.policy))
+        return issued
+
+    def arrive(self, worker: int, group: int, at: float = math.nan) -> list[Ticket]:
+        """Count the arrival of a worker's ticket, and return the tickets that the policy cancels."""
+        ticket = self.in_flight[worker]
+        decision = self.policy.receive(ticket, self.version - ticket.version)
+        if not isinstance(decision, Decision):
+            raise TypeError(f"The policy {self.policy!r} returned {decision!r} (expected a latecomer.policy.Decision)")
+        update = self.version if decision.action in ("apply", "flush") else 0
+        status = {"drop": "dropped", "hold": "held"}.get(decision.action, "applied")
+        self.version += bool(update)
+        self.arrivals += 1
+        self._recorder.arrived(ticket, status, self.arrivals, update, group, at)
+        del self.in_flight[worker]
+        self.idle.add(worker)
+        cancelled = list(self.policy.cancel(list(self.in_flight.values()), self.version))
+        for stale in cancelled:
+            if self.in_flight.get(stale.worker) != stale:
+                raise ValueError(f"The policy {self.policy!r} cancels ticket {stale.number}, which is not in flight")
+            self._recorder.ended(stale, "cancelled", self.arrivals)
+            del self.in_flight[stale.worker]
+            self.idle.add(stale.worker)
+        return cancelled
+
+    def trace(self, model: str) -> Trace:
+        """Return what was recorded."""
+        return self._recorder.trace(model)
+
+    def _sample(self, number: int) -> int:
+        if number >= len(self._samples):
+            more = sample_seeds(self._recorder.seed, max(1024, len(self._samples)), first=len(self._samples))
+            self._samples += more.tolist()
+        return self._samples[number]
+
+
+def clocked_trace(
+    jobs: Jobs,
+    policy: Policy,
+    *,
+    workers: int,
+    steps: int,
+    seed: int,
+    groups: tuple[str, ...],
+    model: str,
+    ties: str = "ticket",
+) -> Trace:
+    """Return the trace of jobs that take time, under any policy.
+
+    A worker starts its next ticket as soon as it is idle and the policy allows it. A cancelled job ends at once.
+
+    Args:
+        jobs: Duration and group of a job.
+        policy: The policy.
+        workers: Number of workers.
+        steps: Number of arrivals.
+        seed: Draws the samples.
+        groups: Names of the groups.
+        model: Description of where the schedule comes from.
+        ties: Which of two jobs that end at the same time arrives first: the one of the older ``"ticket"``, or the one
+            that started first and then that of the lower ``"worker"``.
+    """
+    schedule = Schedule(policy, workers, seed, groups, "virtual")
+    heap: list[tuple[float, float, int, Ticket, int]] = []
+    now = 0.0
+    while True:
+        for ticket in schedule.issue(now):
+            duration, group = jobs(ticket.number, ticket.worker)
+            tie = (0.0, ticket.number) if ties == "ticket" else (now, ticket.worker)
+            heapq.heappush(heap, (now + duration, *tie, ticket, group))
+        while True:  # skip what was cancelled
+            now, _, _, ticket, group = heapq.heappop(heap)
+            if schedule.in_flight.get(ticket.worker) is ticket:
+                break
+        schedule.arrive(ticket.worker, group, now)
+        if schedule.arrivals == steps:
+            return schedule.trace(model)
+
+
+def ordered_trace(
+    worker: Iterable[int],
+    group: Iterable[int],
+    policy: Policy,
+    *,
+    workers: int,
+    seed: int,
+    groups: tuple[str, ...],
+    model: str,
+) -> Trace:
+    """Return the trace in which workers arrive in this order, under a policy that makes none of them wait.
+
+    Args:
+        worker: The worker of every arrival.
+        group: Group of every arrival.
+        policy: The policy.
+        workers: Number of workers.
+        seed: Draws the samples.
+        groups: Names of the groups.
+        model: Description of where the order comes from.
+    """
+    schedule = Schedule(policy, workers, seed, groups, "none")
+    for who, which in zip(worker, group, strict=True):
+        schedule.issue()
+        if schedule.idle:
+            raise ValueError(_no_clock(model, policy, f"lets worker {min(schedule.idle)} wait", schedule.arrivals))
+        if stale := schedule.arrive(int(who), int(which)):
+            raise ValueError(
+                _no_clock(model, policy, f"cancels the job of worker {stale[0].worker}", schedule.arrivals)
+            )
+    return schedule.trace(model)
+
+
+def _no_clock(model: str, policy: Policy, what: str, arrivals: int) -> str:
+    return (
+        f"{model} draws who arrives next and has no clock, and the policy {policy!r} {what} after {arrivals} arrivals: "
+        "use a delay model with a clock, WorkerSpeeds or SampleCost, which knows when such a worker comes back"
+    )
