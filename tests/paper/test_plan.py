@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +115,27 @@ def test_later_stages_need_the_choice(tmp_path: Path) -> None:
         list(plan.stage_sweeps("judge", Store(tmp_path)))
     with pytest.raises(ValueError, match="Unknown stage 'all'"):
         list(plan.stage_sweeps("all", Store(tmp_path)))
+
+
+PINNED = {
+    "choose-coarse": (329, "965d523b39f54093", "7caf861e98b7c7a0", "1a6a70474f6491b9"),
+    "choose-fine": (570, "6fef555a7df42be1", "35fa96bdf4fc0859", "7dd45975c953bd57"),
+    "choose-final": (330, "cb0fe4929e1463e5", "ad8d6ddded35cbb2", "d15d8d249d61584f"),
+    "judge": (220, "ffafb6768078a00b", "fc5cc89021b87933", "a5b6fa56f0e2c2d0"),
+    "curves": (1260, "4b757cea52dad542", "01ea55ee80944593", "28523c397394d2a5"),
+    "figure": (627, "ade968d03d1cdcf7", "5d039384cc01ce8a", "4d08253449a5bdf1"),
+}
+"""Number of runs of a sweep, the key of its first and of its last, and a hash of all, where `best_at(0.03)` scored."""
+
+
+def test_a_change_of_the_plan_does_not_rename_runs_that_were_made(chosen_store: InMemory) -> None:
+    found = {}
+    for stage, sweeps in (("choose", 3), ("judge", 1), ("curves", 1), ("figure", 1)):
+        for sweep in itertools.islice(plan.stage_sweeps(stage, chosen_store), sweeps):
+            keys = [run.key for run in sweep.runs()]
+            every = hashlib.sha256("".join(keys).encode()).hexdigest()
+            found[sweep.name] = (len(keys), keys[0][:16], keys[-1][:16], every[:16])
+    assert found == PINNED
 
 
 def test_curves_cover_seven_rates_at_looks_of_seeds(chosen_store: InMemory) -> None:
