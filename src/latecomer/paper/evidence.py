@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from .._util.intervals import Interval
 from .statistics import (
-    Interval,
     binomial_two_sided,
     holm,
     matched_pairs,
