@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from latecomer.experiments import RunSpec, Store
-from latecomer.experiments.pieces import export_runs, import_runs, read_piece
+from latecomer.experiments.pieces import Pieces, read_piece
 from latecomer.paper import plan
 from latecomer.paper.evidence import JUDGED_SEEDS
 
@@ -149,24 +149,37 @@ def test_curves_cover_seven_rates_at_looks_of_seeds(chosen_store: InMemory) -> N
 
 
 def test_pieces_bring_runs_back_to_the_digit_and_are_never_rewritten(tmp_path: Path) -> None:
-    store, pieces, again = Store(tmp_path / "a"), tmp_path / "pieces", Store(tmp_path / "b")
-    pieces.mkdir()
+    store, again = Store(tmp_path / "a"), Store(tmp_path / "b")
+    (tmp_path / "pieces").mkdir()
+    pieces = Pieces(tmp_path / "pieces")
     runs = [RunSpec("mnist", "momentum", "data-dependent", 100, seed=s, options={"lr": 0.1}) for s in range(5)]
     put(store, runs[0], 0.1234567890123456789)
     put(store, runs[1], float("nan"))
-    first = export_runs(store, pieces)
+    first = pieces.export(store)
     assert first is not None
     before = first.read_bytes()
-    assert export_runs(store, pieces) is None
+    assert pieces.export(store) is None
     put(store, runs[2], 0.5)
-    second = export_runs(store, pieces)
+    second = pieces.export(store)
     assert second is not None
     assert (second.name, first.read_bytes()) == ("runs-0002.jsonl.gz", before)
-    assert import_runs(pieces, again) == 3
-    assert import_runs(pieces, again) == 0
+    reread = Pieces(pieces.folder)
+    assert (reread.fill(again), reread.fill(again), len(reread)) == (3, 0, 3)
     for run in runs[:3]:
-        assert again.history(run.key).equals(store.history(run.key))
-        assert again.record(run.key) == store.record(run.key)
+        for copy in (again, reread):
+            assert copy.history(run.key).equals(store.history(run.key))
+            assert copy.record(run.key) == store.record(run.key)
+
+
+def test_a_piece_of_somebody_else_is_noticed_and_a_damaged_one_refused(tmp_path: Path) -> None:
+    mine, store = Pieces(tmp_path), Store(tmp_path / "store")
+    run = RunSpec("mnist", "momentum", "data-dependent", 100, options={"lr": 0.1})
+    put(store, run, 0.5)
+    first = Pieces(tmp_path).export(store)
+    assert first is not None
+    assert mine.export(store) is None  # it was read meanwhile
+    assert run.key in mine
+    before = first.read_bytes()
     first.write_bytes(before[: len(before) // 2])
     with pytest.raises(ValueError, match="is damaged"):
         list(read_piece(first))

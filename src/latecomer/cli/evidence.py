@@ -12,7 +12,7 @@ from rich.console import Console
 from .. import data
 from .._util.files import writable
 from ..experiments import Store, missing, run_sweep
-from ..experiments.pieces import export_runs, import_runs
+from ..experiments.pieces import Pieces
 from ..paper.plan import STAGES, run_planned, stage_sweeps
 from ._entry import run as run_command
 
@@ -46,8 +46,10 @@ class Evidence:
         writable(self.store)
         writable(self.pieces)
         store = Store(self.store)
-        new = import_runs(self.pieces, store)
-        console.print(f"{new:,} runs imported from {self.pieces}, {len(store.keys()):,} are in {self.store}")
+        pieces = Pieces(self.pieces)
+        console.print(
+            f"{pieces.fill(store):,} runs imported from {self.pieces}, {len(store.keys()):,} are in {self.store}"
+        )
         if not self.dry_run:
             data.get("mnist")
         begun = exported = time.monotonic()
@@ -65,13 +67,13 @@ class Evidence:
                             console.print(f"{sweep.name}: {done:,} of {len(todo):,} after {hours:.2f} h")
                         if now - exported > 60 * self.every:
                             exported = now
-                            export_runs(store, self.pieces)
+                            pieces.export(store)
                         if now - begun > 3600 * self.hours:
                             console.print("The time is up: the same command goes on from here")
                             return
         finally:
             if not self.dry_run:
-                path = export_runs(store, self.pieces)
+                path = pieces.export(store)
                 console.print(f"New runs are in {path}" if path else "There are no new runs", soft_wrap=True)
 
 
