@@ -5,67 +5,15 @@ from __future__ import annotations
 import hashlib
 import itertools
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import polars as pl
 import pytest
 
+from evidence_support import InMemory, best_at, fill, put
 from latecomer.experiments import RunSpec, Store
 from latecomer.experiments.pieces import Pieces, read_piece
 from latecomer.paper import plan
 from latecomer.paper.evidence import JUDGED_SEEDS
-
-
-class InMemory(Store):
-    """A store without a disk: the plan asks for thousands of runs."""
-
-    def __init__(self) -> None:
-        self.runs: dict[str, tuple[dict[str, Any], pl.DataFrame]] = {}
-
-    def __contains__(self, key: str) -> bool:
-        return key in self.runs
-
-    def put(self, spec: RunSpec, history: pl.DataFrame, outcome: dict[str, Any], seconds: float) -> None:
-        self.runs[spec.key] = {"outcome": outcome, "final": history.row(-1, named=True)}, history
-
-    def record(self, key: str) -> dict[str, Any]:
-        return self.runs[key][0]
-
-    def history(self, key: str) -> pl.DataFrame:
-        return self.runs[key][1]
-
-
-def put(store: Store, run: RunSpec, f1: float, **outcome: Any) -> None:
-    """Pretend that a run was made."""
-    updates = [0, *range(run.evaluate_every, run.steps, run.evaluate_every), run.steps]
-    scores = [f1] * len(updates)
-    history = {"update": updates, "time": [None] * len(updates), "loss": scores, "accuracy": scores, "f1": scores}
-    history |= {"f1_slow": scores, "f1_fast": scores}
-    known = {"diverged_at": None, "relative_influence": 1.0, **outcome}
-    store.put(run, pl.DataFrame(history, schema_overrides={"time": pl.Float64}), known, 1.0)
-
-
-def fill(store: Store, stage: str, score: Any) -> list[str]:
-    """Make all runs of a stage as it asks for them, and return the names of its sweeps with their sizes."""
-    seen = []
-    for sweep in plan.stage_sweeps(stage, store):
-        runs = sweep.runs()
-        seen.append(f"{sweep.name} {len(runs)}")
-        for run in runs:
-            if run.key not in store:
-                put(store, run, score(run))
-    return seen
-
-
-def best_at(rate: float) -> Any:
-    """F1 that falls off from one learning rate, and from beta 0.05."""
-
-    def score(run: RunSpec) -> float:
-        away = abs(np.log(run.options["lr"] / rate)) + abs(np.log(run.options.get("beta", 0.05) / 0.05))
-        return float(0.97 - 0.1 * away)
-
-    return score
+from latecomer.paper.stages import stage_sweeps
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +32,7 @@ def test_the_choice_goes_from_coarse_to_fine_and_finds_what_is_between(chosen_st
     for method, options in choice.items():
         assert options["lr"] == 0.03, method  # not among the seven coarse rates: a neighbour on the paper's grid
         assert options.get("beta", 0.05) == 0.05
-    for sweep in plan.stage_sweeps("choose", chosen_store):
+    for sweep in stage_sweeps("choose", chosen_store):
         assert sweep.problem_options == {"split": "validation"}
         assert max(sweep.seeds) < 15
 
@@ -112,9 +60,9 @@ def test_judging_stops_where_every_claim_is_decided_and_goes_on_otherwise(chosen
 
 def test_later_stages_need_the_choice(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="run the stage 'choose' to its end first"):
-        list(plan.stage_sweeps("judge", Store(tmp_path)))
+        list(stage_sweeps("judge", Store(tmp_path)))
     with pytest.raises(ValueError, match="Unknown stage 'all'"):
-        list(plan.stage_sweeps("all", Store(tmp_path)))
+        list(stage_sweeps("all", Store(tmp_path)))
 
 
 PINNED = {
@@ -131,7 +79,7 @@ PINNED = {
 def test_a_change_of_the_plan_does_not_rename_runs_that_were_made(chosen_store: InMemory) -> None:
     found = {}
     for stage, sweeps in (("choose", 3), ("judge", 1), ("curves", 1), ("figure", 1)):
-        for sweep in itertools.islice(plan.stage_sweeps(stage, chosen_store), sweeps):
+        for sweep in itertools.islice(stage_sweeps(stage, chosen_store), sweeps):
             keys = [run.key for run in sweep.runs()]
             every = hashlib.sha256("".join(keys).encode()).hexdigest()
             found[sweep.name] = (len(keys), keys[0][:16], keys[-1][:16], every[:16])
@@ -139,11 +87,11 @@ def test_a_change_of_the_plan_does_not_rename_runs_that_were_made(chosen_store: 
 
 
 def test_curves_cover_seven_rates_at_looks_of_seeds(chosen_store: InMemory) -> None:
-    first = next(iter(plan.stage_sweeps("curves", chosen_store)))
+    first = next(iter(stage_sweeps("curves", chosen_store)))
     assert first.problem_options == {"width": 0.4}
     assert len(first.seeds) == 20
     assert {tuple(grid.values["lr"]) for grid in first.grids} == {tuple(plan.RATES)}
-    (figure,) = plan.stage_sweeps("figure", chosen_store)
+    (figure,) = stage_sweeps("figure", chosen_store)
     assert len(figure.seeds) == 3
     assert all(len(grid.values["lr"]) == 19 for grid in figure.grids)
 

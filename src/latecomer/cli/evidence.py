@@ -13,7 +13,9 @@ from .. import data
 from .._util.files import writable
 from ..experiments import Store, missing, run_sweep
 from ..experiments.pieces import Pieces
-from ..paper.plan import STAGES, run_planned, stage_sweeps
+from ..paper.plan import run_planned
+from ..paper.stages import STAGES, stage_sweeps
+from ..paper.weights import install, read_list
 from ._entry import run as run_command
 
 
@@ -32,6 +34,8 @@ class Evidence:
     """Folder of the runs."""
     pieces: Path = Path("docs/results/paper/runs")
     """Folder of the committed pieces."""
+    weights: Path = Path("docs/results/paper/weights")
+    """Folder of the weights to fine-tune from, for the stage cifar10."""
     processes: int = 2
     """Runs at a time, one thread each."""
     hours: float = 1000.0
@@ -52,10 +56,13 @@ class Evidence:
         )
         if not self.dry_run:
             data.get("mnist")
+            if "cifar10" in self.stages:
+                data.get("cifar10")
+                install(self.weights)
         begun = exported = time.monotonic()
         try:
             for stage in self.stages:
-                for sweep in stage_sweeps(stage, store):
+                for sweep in stage_sweeps(stage, store, read_list(self.weights)):
                     todo, total = missing(sweep, store), len(sweep.runs())
                     console.print(f"{stage}, {sweep.name}: {total:,} runs, {len(todo):,} are missing", soft_wrap=True)
                     if self.dry_run:

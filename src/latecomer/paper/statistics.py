@@ -14,7 +14,7 @@ import numpy as np
 from .._util.intervals import Interval
 
 __all__ = [
-    "binomial_two_sided", "holm", "matched_pairs", "mcnemar", "mean_interval", "pairs_to_decide",
+    "binomial_two_sided", "holm", "matched_pairs", "mcnemar", "mean_interval", "normal_quantile",
     "sign_flip", "wilcoxon", "wilson",
 ]  # fmt: skip
 
@@ -164,38 +164,11 @@ def mean_interval(values: Sequence[float], level: float = 0.9, seed: int = 0) ->
     return Interval(mean, mean - float(high) * error, mean - float(low) * error)
 
 
-def pairs_to_decide(only_first: int, only_second: int, pairs: int, alpha: float, power: float = 0.9) -> int | None:
-    """Return how many pairs would decide, with this power, if shares stay as they are; None if they are equal.
-
-    Examples:
-        >>> pairs_to_decide(12, 4, 40, alpha=0.001) > 40
-        True
-    """
-    if not pairs or only_first == only_second:
-        return None
-    either = (only_first + only_second) / pairs
-    larger = max(only_first, only_second) / (only_first + only_second)
-    sizes: list[int] = [*range(20, 400, 10), *range(400, 4001, 100)]
-    for n in sizes:
-        discordant = round(n * either)
-        needed = next((k for k in range(discordant // 2, discordant + 1) if mcnemar(k, discordant - k) <= alpha), None)
-        if needed is not None and _upper_tail(needed, discordant, larger) >= power:
-            return n
-    return None
-
-
-def _upper_tail(least: int, trials: int, share: float) -> float:
-    """Return the probability of at least so many successes."""
-    if share >= 1.0:
-        return 1.0
-
-    def log_probability(k: int) -> float:
-        ways = math.lgamma(trials + 1) - math.lgamma(k + 1) - math.lgamma(trials - k + 1)
-        return ways + k * math.log(share) + (trials - k) * math.log1p(-share)
-
-    return math.fsum(math.exp(log_probability(k)) for k in range(least, trials + 1))
+def normal_quantile(probability: float) -> float:
+    """Return the quantile of the standard normal distribution."""
+    return statistics.NormalDist().inv_cdf(probability)
 
 
 def _normal(level: float) -> float:
     """Return how many standard deviations a central interval of this level reaches."""
-    return statistics.NormalDist().inv_cdf((1 + level) / 2)
+    return normal_quantile((1 + level) / 2)
