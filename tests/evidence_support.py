@@ -23,7 +23,14 @@ class InMemory(Store):
         return key in self.runs
 
     def put(self, spec: RunSpec, history: pl.DataFrame, outcome: dict[str, Any], seconds: float) -> None:
-        self.runs[spec.key] = {"outcome": outcome, "final": history.row(-1, named=True)}, history
+        record = {"key": spec.key, "spec": spec.as_dict(), "outcome": outcome, "final": history.row(-1, named=True)}
+        self.runs[spec.key] = record, history
+
+    def keys(self) -> list[str]:
+        return sorted(self.runs)
+
+    def seconds(self, key: str) -> float | None:
+        return 1.0
 
     def record(self, key: str) -> dict[str, Any]:
         return self.runs[key][0]
@@ -32,12 +39,12 @@ class InMemory(Store):
         return self.runs[key][1]
 
 
-def put(store: Store, run: RunSpec, f1: float, **outcome: Any) -> None:
-    """Pretend that a run was made."""
+def put(store: Store, run: RunSpec, f1: float, gap: float = 0.0, **outcome: Any) -> None:
+    """Pretend that a run was made; slow classes score lower by a gap."""
     updates = [0, *range(run.evaluate_every, run.steps, run.evaluate_every), run.steps]
     scores = [f1] * len(updates)
     history = {"update": updates, "time": [None] * len(updates), "loss": scores, "accuracy": scores, "f1": scores}
-    history |= {"f1_slow": scores, "f1_fast": scores}
+    history |= {"f1_slow": [f1 - gap] * len(updates), "f1_fast": scores}
     known = {"diverged_at": None, "relative_influence": 1.0, **outcome}
     store.put(run, pl.DataFrame(history, schema_overrides={"time": pl.Float64}), known, 1.0)
 

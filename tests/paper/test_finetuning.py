@@ -17,7 +17,7 @@ from latecomer.cli.pretrain import Pretrain
 from latecomer.experiments import RunSpec
 from latecomer.paper import finetuning, pretraining, weights
 from latecomer.paper.evidence import CLAIMS, PAPER, judge
-from latecomer.paper.finetuning import FineTuning, fine_tuned_rows, fine_tuning
+from latecomer.paper.finetuning import FineTuning, fine_tuned_rows, settled
 from latecomer.paper.pretraining import STAND_INS, TASKS, pretrain
 from latecomer.paper.stages import stage_sweeps
 from latecomer.paper.weights import Weights
@@ -34,15 +34,6 @@ def score(run: RunSpec) -> float:
     return float(0.6 + frozen - 0.01 * away + 0.02 * (run.method == "ordered-mu2") + 0.0001 * (run.seed % 7))
 
 
-def decided(store: InMemory, given: list[Weights]) -> FineTuning | None:
-    stage = fine_tuning(store, given)
-    while True:
-        try:
-            next(stage)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-
-
 def test_the_stage_goes_from_the_stand_in_to_the_pairs_that_judge() -> None:
     store = InMemory()
     names = fill(store, "cifar10", score, [ROTATIONS])
@@ -50,7 +41,7 @@ def test_the_stage_goes_from_the_stand_in_to_the_pairs_that_judge() -> None:
         "cifar10-reach 3", "cifar10-reach 3", "cifar10-batch-norm 6", "cifar10-batch-norm 6", "cifar10-coarse 27",
         "cifar10-fine 31", "cifar10-final 42", "cifar10-judge 140",
     ]  # fmt: skip
-    made = decided(store, [ROTATIONS])
+    made = settled(store, [ROTATIONS])
     assert made is not None
     assert made.frozen
     assert set(made.choice) == set(PAPER)
@@ -95,11 +86,13 @@ def test_a_stand_in_that_reaches_too_little_calls_for_the_next_and_the_best_is_t
     with pytest.raises(ValueError, match=r"rotations reach F1 0.4\d+, below 0.6; .*--task contrast"):
         fill(store, "cifar10", weak, [ROTATIONS])
     fill(store, "cifar10", weak, [ROTATIONS, CONTRAST])
-    made = decided(store, [ROTATIONS, CONTRAST])
+    made = settled(store, [ROTATIONS, CONTRAST])
     assert made is not None
     assert made.weights == CONTRAST  # neither reaches 0.6; it is the better one
     with pytest.raises(ValueError, match=r"the stage 'cifar10' needs weights: run .*--task rotations"):
         list(stage_sweeps("cifar10", InMemory()))
+    assert settled(InMemory(), []) is None
+    assert settled(InMemory(), [ROTATIONS]) is None
 
 
 def test_given_weights_are_the_first_choice_at_their_own_width() -> None:

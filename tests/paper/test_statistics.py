@@ -94,6 +94,12 @@ def test_power_of_mcnemar_is_that_of_simulated_pairs() -> None:
         assert power.mcnemar_power(n, first, second, 0.00114) == pytest.approx(called, abs=0.03)
 
 
+def test_how_many_pairs_must_be_won_is_that_of_the_binomial_test() -> None:
+    for n in (1, 9, 10, 11, 40, 99):
+        by_hand = next((k for k in range(n // 2 + 1, n + 1) if s.binomial_two_sided(k, n) <= 0.00114), None)
+        assert power._needed_wins(n, 0.00114) == by_hand
+
+
 def test_detectable_effects_are_the_smallest_with_that_power() -> None:
     effect = power.detectable_difference(80, 0.05, 0.00114)
     assert effect is not None

@@ -17,6 +17,7 @@ from ..paper.plan import run_planned
 from ..paper.stages import STAGES, stage_sweeps
 from ..paper.weights import install, read_list
 from ._entry import run as run_command
+from ._progress import working
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,14 @@ class Evidence:
     """Minutes between pieces."""
     dry_run: bool = False
     """Only say how many runs the sweep that is next has, and how many are missing."""
+    write: Path | None = None
+    """Run nothing: write the verdicts, tables, figures and a page from the pieces into this folder."""
 
     def run(self, console: Console) -> None:
-        """Import, run, export."""
+        """Import, run, export; or write what the pieces say."""
+        if self.write is not None:
+            self._write(self.write, console)
+            return
         writable(self.store)
         writable(self.pieces)
         store = Store(self.store)
@@ -82,6 +88,19 @@ class Evidence:
             if not self.dry_run:
                 path = pieces.export(store)
                 console.print(f"New runs are in {path}" if path else "There are no new runs", soft_wrap=True)
+
+    def _write(self, folder: Path, console: Console) -> None:
+        from ..paper.evidence_page import write_evidence
+        from ..paper.verdicts import collect
+
+        writable(folder)
+        pieces = Pieces(self.pieces)
+        with working(f"Judging the claims by {len(pieces):,} runs of {self.pieces}", console):
+            found = collect(pieces, read_list(self.weights))
+            page = write_evidence(found, folder, f"python -m latecomer.cli.evidence --write {folder}")
+        if found.missing:
+            console.print(f"Not run yet, and marked so: {', '.join(found.missing)}", soft_wrap=True)
+        console.print(f"{folder / 'verdicts.csv'} and {page} have been written", soft_wrap=True)
 
 
 if __name__ == "__main__":

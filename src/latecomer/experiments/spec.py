@@ -8,7 +8,7 @@ import itertools
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ class RunSpec:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the spec as plain data."""
-        return {name: dict(v) if isinstance(v, Mapping) else v for name, v in asdict(self).items()}
+        return {name: dict(v) if isinstance(v, Mapping) else v for name, v in vars(self).items()}
 
     @property
     def key(self) -> str:

@@ -18,7 +18,7 @@ from .pretraining import STAND_INS
 from .ranking import Ranking, all_there, configured, ranking
 from .weights import GIVEN, Weights
 
-__all__ = ["FineTuning", "fine_tuned_rows", "fine_tuning", "judge_sweep"]
+__all__ = ["FineTuning", "fine_tuned_rows", "fine_tuning", "judge_sweep", "settled"]
 
 REACH = 0.6
 """What a stand-in has to reach without delays: F1 on the validation split."""
@@ -32,6 +32,10 @@ _BETA, _OTHER_BETAS = 0.05, (0.1, 0.01)
 _GAMMAS = [0.9, 0.1]
 _THRESHOLD, _OTHER_THRESHOLDS = 1.5 * WORKERS, (1.0 * WORKERS, 2.0 * WORKERS)
 _FINAL_SEEDS = range(3)
+
+
+class NoWeightsError(ValueError):
+    """There is nothing to fine-tune from."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,19 @@ def fine_tuning(runs: FinishedRuns, weights: Sequence[Weights]) -> Generator[Swe
     return made
 
 
+def settled(runs: FinishedRuns, weights: Sequence[Weights]) -> FineTuning | None:
+    """Return what runs that are there have decided; None if weights or runs are missing."""
+    stage = fine_tuning(runs, weights)
+    while True:
+        try:
+            next(stage)
+        except StopIteration as end:
+            made: FineTuning | None = end.value
+            return made
+        except NoWeightsError:
+            return None
+
+
 def _sweep(
     name: str,
     grids: list[Grid],
@@ -107,7 +124,7 @@ def _starting_point(
         own = next((each for each in weights if (each.task, each.steps) == (task, steps)), None)
         if own is None:
             before = "".join(f"{each.task} reach F1 {f1:.3f}, below {REACH}; " for f1, each in tried)
-            raise ValueError(
+            raise NoWeightsError(
                 f"{before}the stage 'cifar10' needs weights: run `python -m latecomer.cli.pretrain --task {task}`, "
                 "or add ImageNet's with `--given FILE`"
             )

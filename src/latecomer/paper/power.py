@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from .._util.intervals import Interval
-from .statistics import binomial_two_sided, matched_pairs, normal_quantile, wilson
+from .statistics import matched_pairs, normal_quantile, wilson
 
 __all__ = [
     "detectable_difference", "detectable_mean", "detectable_share", "mcnemar_power", "pairs_for_mean",
@@ -26,10 +26,16 @@ _POWER = 0.9
 @functools.cache
 def _needed_wins(trials: int, alpha: float) -> int | None:
     """Return how many of so many pairs must be won for a significant result; None if all are not enough."""
-    return next(
-        (k for k in range(-(-trials // 2), trials + 1) if binomial_two_sided(k, trials) <= alpha and 2 * k > trials),
-        None,
-    )
+    ways = tail = 1  # of winning exactly, and at least, so many of the pairs
+    wins = trials
+    if not trials or 2 * tail / (1 << trials) > alpha:
+        return None
+    while True:
+        ways = ways * wins // (trials - wins + 1)  # exact: whole numbers
+        tail += ways
+        if 2 * tail / (1 << trials) > alpha:
+            return wins
+        wins -= 1
 
 
 def _upper_tail(least: int, trials: int, share: float) -> float:
