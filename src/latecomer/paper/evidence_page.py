@@ -29,6 +29,7 @@ from .verdicts import (
 __all__ = ["write_evidence"]
 
 _ALL = (*PAPER, *OURS, COMMON_CLIP)
+_DOTS = "One dot per seed; black bars are medians of all runs, the dashed line is the F1 from which on a run trained."
 _GROUPS = (
     ("The paper's, with momentum", ("momentum", "mu2", "ordered-momentum", "ordered-mu2")),
     ("Baselines and ordering", ("async-sgd", "delay-adaptive", "delay-filtered", "ordered-momentum")),
@@ -157,21 +158,27 @@ def _figures(found: Findings) -> list[tuple[str, Figure, str]]:
              "Share of the judging runs that trained. Bars are 95 % intervals. Below the dotted line: ours, and the "
              "common clip they are compared with."),
             ("f1-by-seed", figures.by_seed(found.judged, _ALL, TRAINED, "Last F1 of every judging run (MNIST)"),
-             "Most runs either train or collapse, so shares are compared and not means."),
+             _DOTS),
             ("slow-fast", figures.slow_and_fast(found.judged, _ALL, TRAINED, "Slow and fast classes (MNIST)"),
              "Only runs that trained: a selected set, of another size for every method."),
         ]  # fmt: skip
     if found.curves is not None and not found.curves.is_empty():
         title = "F1 over the learning rate, width 0.4"
         drawn.append(("curves", figures.over_rates(found.curves, _GROUPS, title),
-                      "Lines are means over seeds, shaded areas the middle half of the seeds."))  # fmt: skip
+                      "Lines are means over seeds, bars their standard errors."))  # fmt: skip
     if found.figure is not None:
         title = "F1 over the paper's 19 learning rates, full width, 3 seeds"
-        drawn.append(("rates", figures.over_rates(found.figure, _GROUPS, title), "As above; it decides nothing."))
+        drawn.append(
+            (
+                "rates",
+                figures.over_rates(found.figure, _GROUPS, title),
+                "Dots are seeds, lines their means. This figure decides nothing.",
+            )
+        )
     if found.tuned is not None and found.fine is not None:
         trained, title = found.fine.trained, "Last F1 of every judging run (CIFAR-10)"
         drawn += [
-            ("cifar10-by-seed", figures.by_seed(found.tuned, PAPER, trained, title), "Twenty seeds per method."),
+            ("cifar10-by-seed", figures.by_seed(found.tuned, PAPER, trained, title), _DOTS),
             ("cifar10-slow-fast",
              figures.slow_and_fast(found.tuned, PAPER, trained, "Slow and fast classes (CIFAR-10)"),
              "Classes 5 to 9 are slow."),
