@@ -58,8 +58,9 @@ class Compared(NamedTuple):
         effect: The difference in favour of the first, with its unadjusted 90 % interval.
         p: Two-sided.
         irrelevant: Whether the interval excludes every difference that matters.
-        spread: What the power depends on: the share of pairs in which only the second trained (McNemar), the share of
-            pairs that are not tied (sign test), or the standard deviation of the differences (means).
+        spread: What the power depends on: the share of pairs against the observed direction, in which only the other
+            one trained (McNemar), the share of pairs that are not tied (sign test), or the standard deviation of the
+            differences (means).
         needed: How many pairs would make it significant, if that can be told.
         alike: How many pairs would exclude every difference that matters, if that can be told.
     """
@@ -235,8 +236,8 @@ def trains_more_often(rows: pl.DataFrame, pair: Pair, levels: Levels) -> Compare
         pairs_for_share_within(only_first, only_second, len(a), _SHARE),
         _of_all(pairs_for_mean_within(scores, _SCORE), len(scores), len(a)),
     ]
-    p = mcnemar(only_first, only_second)
-    return Compared(*pair, len(a), effect, p, irrelevant, only_second / len(a), needed, _largest(alike))
+    p, against = mcnemar(only_first, only_second), min(only_first, only_second) / len(a)
+    return Compared(*pair, len(a), effect, p, irrelevant, against, needed, _largest(alike))
 
 
 def _of_all(pairs: int | None, used: int, of: int) -> int | None:

@@ -50,7 +50,7 @@ _SETTINGS = ((7, 0.1), (5, 0.5))
 """Workers and declared slow share of the paper's MNIST and CIFAR-10 experiments."""
 _SHARE_MARGIN = 0.005
 _ASSUMED = 0.05
-"""Share of pairs in which only the other method trained, where no run says it."""
+"""Share of pairs in which only the lesser of two methods trained, where no run says it."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def collect(runs: FinishedRuns, weights: Sequence[Weights] = ()) -> Findings:
 
 def _rounded(value: float | None, digits: int = 4) -> float | None:
     """Return a number for a table; None where there is none."""
-    return None if value is None or not math.isfinite(value) else round(value, digits)
+    return None if value is None or not math.isfinite(value) else round(value, digits) + 0.0  # no minus zero
 
 
 def command_of(study: str) -> str:
@@ -260,7 +260,9 @@ def _detectable(claim: Claim, measured: Compared | None, judged: int, look: int)
     if claim.test is trains_more_often:
         other = _ASSUMED if measured is None else round(measured.spread, 3)
         source = "assumed" if measured is None else "measured"
-        return detectable_difference(look, other, level), f"only the other trained in {other:.3f} of pairs ({source})"
+        return detectable_difference(
+            look, other, level
+        ), f"only the lesser one trained in {other:.3f} of pairs ({source})"
     if claim.test is is_steadier:
         untied = 1.0 if measured is None else measured.spread
         source = "assumed" if measured is None else "measured"
