@@ -121,6 +121,8 @@ def images(monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
     arrays = {"train_images": train, "train_labels": labels, "test_images": train[:9], "test_labels": labels[:9]}
     monkeypatch.setattr("latecomer.data.load", lambda name, data_dir=None: arrays)
     monkeypatch.setattr("latecomer.data.get", lambda name: Path())
+    monkeypatch.setattr(pretraining, "_EVALUATED", 32)
+    monkeypatch.setattr(pretraining, "_EVALUATIONS", 4)
     return train
 
 

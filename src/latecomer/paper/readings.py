@@ -6,6 +6,7 @@ is about gamma, the best configuration with such a gamma takes their place.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from ..experiments.pieces import FinishedRuns
 from ..experiments.spec import Sweep
 from .evidence import CLAIMS, JUDGED_SEEDS, PAPER, Claim, judge_at, shares_trained
 from .plan import Choice, choosing, judge_sweep
-from .ranking import all_there, ranking
+from .ranking import Ranking, all_there, ranking
 
 __all__ = ["AS_JUDGED", "READINGS", "reading_rows", "reading_sweeps", "reading_table"]
 
@@ -28,21 +29,21 @@ _GAMMAS = {"gamma as printed": (0.9, 0.95), "gamma the other way round": (0.1, 0
 _CLAIMS = (1, 3, 5)
 
 
-def _with_gamma(runs: FinishedRuns, choice: Choice, gammas: tuple[float, ...]) -> dict[str, dict[str, Any]]:
+def _with_gamma(rankings: Sequence[Ranking], choice: Choice, gammas: tuple[float, ...]) -> dict[str, dict[str, Any]]:
     """Return the choice, where mu2 and ordered mu2 have the best configuration with one of these gammas.
 
     The latest sweep of the choice that has such a configuration decides: it has the most seeds.
+
+    Args:
+        rankings: Those of the sweeps of the choice, the latest first.
+        choice: The choice.
+        gammas: The gammas.
     """
     found = {method: dict(choice[method]) for method in PAPER}
     for method in ("mu2", "ordered-mu2"):
-        if found[method]["gamma"] in gammas:
-            continue
-        for sweep in reversed(list(choosing(runs))):
-            ranked = (ranking(sweep, runs) or {}).get(method, [])
-            fitting = [options for _, options in ranked if options["gamma"] in gammas]
-            if fitting:
-                found[method] = fitting[0]
-                break
+        if found[method]["gamma"] not in gammas:
+            ranked = (options for each in rankings for _, options in each[method])
+            found[method] = next(options for options in ranked if options["gamma"] in gammas)
     return found
 
 
@@ -50,12 +51,14 @@ def reading_sweeps(runs: FinishedRuns, choice: Choice) -> dict[str, Sweep]:
     """Return the runs of every reading by its name; those that are judged anyway have the same keys there."""
     base = judge_sweep({method: choice[method] for method in PAPER}, SEEDS)
     once = replace(base, evaluate_every=base.steps)
+    found = [ranking(sweep, runs) for sweep in choosing(runs)]
+    rankings = [each for each in reversed(found) if each is not None]
     sweeps = {
         AS_JUDGED: base,
         "batch 64": replace(once, problem_options={"batch_size": 64}),
         "15,000 updates": replace(once, steps=15_000, evaluate_every=15_000),
         "width 0.4": replace(once, problem_options={"width": 0.4}),
-        **{name: judge_sweep(_with_gamma(runs, choice, gammas), SEEDS) for name, gammas in _GAMMAS.items()},
+        **{name: judge_sweep(_with_gamma(rankings, choice, gammas), SEEDS) for name, gammas in _GAMMAS.items()},
     }
     return {name: replace(sweep, name=f"reading: {name}") for name, sweep in sweeps.items()}
 
