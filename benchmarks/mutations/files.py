@@ -17,7 +17,7 @@ from torch import nn
 
 import latecomer as lc
 from latecomer.experiments import RunSpec, Store
-from latecomer.experiments.pieces import export_runs, read_piece
+from latecomer.experiments.pieces import Pieces, read_piece
 from latecomer.experiments.sweep import run_one
 from latecomer.training import replay
 
@@ -176,17 +176,12 @@ def stored(folder: Path) -> Target:
 
 
 def pieces(folder: Path) -> Target:
-    path = export_runs(Store(folder / "store"), folder / "pieces")
+    path = Pieces(folder / "pieces").export(Store(folder / "store"))
     if path is None:
         raise ValueError("the store is empty")
 
     def go(piece: Path) -> Any:
-        return repr(
-            [
-                (run, record, seconds, table.to_dict(as_series=False))
-                for run, record, seconds, table in read_piece(piece)
-            ]
-        )
+        return repr(read_piece(piece))
 
     def mutate(rng: random.Random, place: Path) -> tuple[str, Callable[[], Any]]:
         copy = Path(shutil.copy(path, place / path.name))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +10,10 @@ import torch
 from numpy.typing import ArrayLike
 
 from latecomer import Run
-from latecomer.experiments import FinishedRun, RunSpec, Store
-from latecomer.experiments.sweep import problem_of
+from latecomer.experiments import FinishedRun, RunSpec
+from latecomer.experiments.sweep import problem_of, run_one
 from latecomer.problems import Problem, Quadratic
 from latecomer.server import Server
-from latecomer.simulation import simulate
 from latecomer.theory import influence
 from latecomer.training import OnArrival
 
@@ -113,6 +110,8 @@ def run_measured(spec: dict[str, Any], folder: str) -> FinishedRun:
 
     Examples:
         >>> import tempfile
+        >>> from pathlib import Path
+        >>> from latecomer.experiments import Store
         >>> spec = RunSpec("two-centres", "momentum", "data-dependent", 200, delay_options={"workers": 3},
         ...                options={"lr": 0.01, "beta": 0.1})
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -120,22 +119,8 @@ def run_measured(spec: dict[str, Any], folder: str) -> FinishedRun:
         ...     Store(Path(folder)).record(spec.key)["outcome"]["slow_over_fast"]
         1.0
     """
-    torch.set_num_threads(1)
-    run, store = RunSpec(**spec), Store(Path(folder))
-    start = time.process_time()
-    problem, trace = problem_of(run), run.make_trace()
-    watch = Watch(problem, len(trace))
-    result = simulate(
-        problem,
-        run.method,
-        trace,
-        seed=run.seed,
-        evaluate_every=run.evaluate_every,
-        callbacks=[OnArrival(watch)],
-        **run.options,
+    run = RunSpec(**spec)
+    watch = Watch(problem_of(run), run.steps)
+    return run_one(
+        spec, folder, callbacks=[OnArrival(watch)], extra_outcome=lambda _, result: dict(watch.outcome(result))
     )
-    seconds = time.process_time() - start
-    dropped = int((result.trace.status == "dropped").sum())
-    outcome = {"diverged_at": result.diverged_at, "non_finite": result.non_finite, "dropped": dropped}
-    store.put(run, result.history, {**outcome, **watch.outcome(result)}, seconds)
-    return FinishedRun(run.key, run.method, seconds, result.diverged_at)

@@ -17,7 +17,7 @@ import pytest
 
 from latecomer.cli.main import main
 from latecomer.experiments import Grid, RunSpec, Store, Sweep, missing, run_sweep
-from latecomer.experiments.pieces import export_runs, import_runs
+from latecomer.experiments.pieces import Pieces
 from latecomer.experiments.store import _host_id
 from latecomer.experiments.sweep import run_one
 from latecomer.paper import PRESETS, SIZES, preset
@@ -238,17 +238,17 @@ def test_what_is_read_from_a_store_is_verified(tmp_path: Path) -> None:
 def test_nothing_of_a_damaged_piece_gets_into_a_store(tmp_path: Path) -> None:
     store, run = Store(tmp_path / "store"), small().runs()[0]
     run_one(run.as_dict(), str(store.folder))
-    piece = export_runs(store, tmp_path / "pieces")
+    piece = Pieces(tmp_path / "pieces").export(store)
     assert piece is not None
     intact = piece.read_bytes()
     for content in (intact[:-6] + bytes(6), intact[:-20], intact + intact, b"", b"nonsense"):
         piece.write_bytes(content)
         other = Store(tmp_path / "other")
         with pytest.raises(ValueError, match=r"is damaged \(.*\): take it from the repository again"):
-            import_runs(piece.parent, other)
+            Pieces(piece.parent).fill(other)
         assert other.keys() == []
     piece.write_bytes(intact)
-    assert import_runs(piece.parent, Store(tmp_path / "other")) == 1
+    assert Pieces(piece.parent).fill(Store(tmp_path / "other")) == 1
 
 
 def test_a_full_disk_leaves_no_half_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,68 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import polars as pl
 import pytest
 
+from evidence_support import InMemory, best_at, fill, put
 from latecomer.experiments import RunSpec, Store
-from latecomer.experiments.pieces import export_runs, import_runs, read_piece
+from latecomer.experiments.pieces import Pieces, read_piece
 from latecomer.paper import plan
 from latecomer.paper.evidence import JUDGED_SEEDS
-
-
-class InMemory(Store):
-    """A store without a disk: the plan asks for thousands of runs."""
-
-    def __init__(self) -> None:
-        self.runs: dict[str, tuple[dict[str, Any], pl.DataFrame]] = {}
-
-    def __contains__(self, key: str) -> bool:
-        return key in self.runs
-
-    def put(self, spec: RunSpec, history: pl.DataFrame, outcome: dict[str, Any], seconds: float) -> None:
-        self.runs[spec.key] = {"outcome": outcome, "final": history.row(-1, named=True)}, history
-
-    def record(self, key: str) -> dict[str, Any]:
-        return self.runs[key][0]
-
-    def history(self, key: str) -> pl.DataFrame:
-        return self.runs[key][1]
-
-
-def put(store: Store, run: RunSpec, f1: float, **outcome: Any) -> None:
-    """Pretend that a run was made."""
-    updates = [0, *range(run.evaluate_every, run.steps, run.evaluate_every), run.steps]
-    scores = [f1] * len(updates)
-    history = {"update": updates, "time": [None] * len(updates), "loss": scores, "accuracy": scores, "f1": scores}
-    history |= {"f1_slow": scores, "f1_fast": scores}
-    known = {"diverged_at": None, "relative_influence": 1.0, **outcome}
-    store.put(run, pl.DataFrame(history, schema_overrides={"time": pl.Float64}), known, 1.0)
-
-
-def fill(store: Store, stage: str, score: Any) -> list[str]:
-    """Make all runs of a stage as it asks for them, and return the names of its sweeps with their sizes."""
-    seen = []
-    for sweep in plan.stage_sweeps(stage, store):
-        runs = sweep.runs()
-        seen.append(f"{sweep.name} {len(runs)}")
-        for run in runs:
-            if run.key not in store:
-                put(store, run, score(run))
-    return seen
-
-
-def best_at(rate: float) -> Any:
-    """F1 that falls off from one learning rate, and from beta 0.05."""
-
-    def score(run: RunSpec) -> float:
-        away = abs(np.log(run.options["lr"] / rate)) + abs(np.log(run.options.get("beta", 0.05) / 0.05))
-        return float(0.97 - 0.1 * away)
-
-    return score
+from latecomer.paper.stages import stage_sweeps
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +32,7 @@ def test_the_choice_goes_from_coarse_to_fine_and_finds_what_is_between(chosen_st
     for method, options in choice.items():
         assert options["lr"] == 0.03, method  # not among the seven coarse rates: a neighbour on the paper's grid
         assert options.get("beta", 0.05) == 0.05
-    for sweep in plan.stage_sweeps("choose", chosen_store):
+    for sweep in stage_sweeps("choose", chosen_store):
         assert sweep.problem_options == {"split": "validation"}
         assert max(sweep.seeds) < 15
 
@@ -110,43 +60,77 @@ def test_judging_stops_where_every_claim_is_decided_and_goes_on_otherwise(chosen
 
 def test_later_stages_need_the_choice(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="run the stage 'choose' to its end first"):
-        list(plan.stage_sweeps("judge", Store(tmp_path)))
+        list(stage_sweeps("judge", Store(tmp_path)))
     with pytest.raises(ValueError, match="Unknown stage 'all'"):
-        list(plan.stage_sweeps("all", Store(tmp_path)))
+        list(stage_sweeps("all", Store(tmp_path)))
+
+
+PINNED = {
+    "choose-coarse": (329, "965d523b39f54093", "7caf861e98b7c7a0", "1a6a70474f6491b9"),
+    "choose-fine": (570, "6fef555a7df42be1", "35fa96bdf4fc0859", "7dd45975c953bd57"),
+    "choose-final": (330, "cb0fe4929e1463e5", "ad8d6ddded35cbb2", "d15d8d249d61584f"),
+    "judge": (220, "ffafb6768078a00b", "fc5cc89021b87933", "a5b6fa56f0e2c2d0"),
+    "curves": (1260, "4b757cea52dad542", "01ea55ee80944593", "28523c397394d2a5"),
+    "figure": (627, "ade968d03d1cdcf7", "5d039384cc01ce8a", "4d08253449a5bdf1"),
+}
+"""Number of runs of a sweep, the key of its first and of its last, and a hash of all, where `best_at(0.03)` scored."""
+
+
+def test_a_change_of_the_plan_does_not_rename_runs_that_were_made(chosen_store: InMemory) -> None:
+    found = {}
+    for stage, sweeps in (("choose", 3), ("judge", 1), ("curves", 1), ("figure", 1)):
+        for sweep in itertools.islice(stage_sweeps(stage, chosen_store), sweeps):
+            keys = [run.key for run in sweep.runs()]
+            every = hashlib.sha256("".join(keys).encode()).hexdigest()
+            found[sweep.name] = (len(keys), keys[0][:16], keys[-1][:16], every[:16])
+    assert found == PINNED
 
 
 def test_curves_cover_seven_rates_at_looks_of_seeds(chosen_store: InMemory) -> None:
-    first = next(iter(plan.stage_sweeps("curves", chosen_store)))
+    first = next(iter(stage_sweeps("curves", chosen_store)))
     assert first.problem_options == {"width": 0.4}
     assert len(first.seeds) == 20
     assert {tuple(grid.values["lr"]) for grid in first.grids} == {tuple(plan.RATES)}
-    (figure,) = plan.stage_sweeps("figure", chosen_store)
+    (figure,) = stage_sweeps("figure", chosen_store)
     assert len(figure.seeds) == 3
     assert all(len(grid.values["lr"]) == 19 for grid in figure.grids)
 
 
 def test_pieces_bring_runs_back_to_the_digit_and_are_never_rewritten(tmp_path: Path) -> None:
-    store, pieces, again = Store(tmp_path / "a"), tmp_path / "pieces", Store(tmp_path / "b")
-    pieces.mkdir()
+    store, again = Store(tmp_path / "a"), Store(tmp_path / "b")
+    (tmp_path / "pieces").mkdir()
+    pieces = Pieces(tmp_path / "pieces")
     runs = [RunSpec("mnist", "momentum", "data-dependent", 100, seed=s, options={"lr": 0.1}) for s in range(5)]
     put(store, runs[0], 0.1234567890123456789)
     put(store, runs[1], float("nan"))
-    first = export_runs(store, pieces)
+    first = pieces.export(store)
     assert first is not None
     before = first.read_bytes()
-    assert export_runs(store, pieces) is None
+    assert pieces.export(store) is None
     put(store, runs[2], 0.5)
-    second = export_runs(store, pieces)
+    second = pieces.export(store)
     assert second is not None
     assert (second.name, first.read_bytes()) == ("runs-0002.jsonl.gz", before)
-    assert import_runs(pieces, again) == 3
-    assert import_runs(pieces, again) == 0
+    reread = Pieces(pieces.folder)
+    assert (reread.fill(again), reread.fill(again), len(reread)) == (3, 0, 3)
     for run in runs[:3]:
-        assert again.history(run.key).equals(store.history(run.key))
-        assert again.record(run.key) == store.record(run.key)
+        for copy in (again, reread):
+            assert copy.history(run.key).equals(store.history(run.key))
+            assert copy.record(run.key) == store.record(run.key)
+
+
+def test_a_piece_of_somebody_else_is_noticed_and_a_damaged_one_refused(tmp_path: Path) -> None:
+    mine, store = Pieces(tmp_path), Store(tmp_path / "store")
+    run = RunSpec("mnist", "momentum", "data-dependent", 100, options={"lr": 0.1})
+    put(store, run, 0.5)
+    first = Pieces(tmp_path).export(store)
+    assert first is not None
+    assert mine.export(store) is None  # it was read meanwhile
+    assert run.key in mine
+    before = first.read_bytes()
     first.write_bytes(before[: len(before) // 2])
     with pytest.raises(ValueError, match="is damaged"):
-        list(read_piece(first))
+        read_piece(first)
 
 
 def test_a_planned_run_says_which_code_made_it_and_how_much_slow_samples_counted(tmp_path: Path) -> None:

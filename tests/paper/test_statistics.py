@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from latecomer.paper import power
 from latecomer.paper import statistics as s
 
 
@@ -76,10 +77,57 @@ def test_intervals_cover() -> None:
 
 
 def test_how_many_pairs_would_decide() -> None:
-    n = s.pairs_to_decide(12, 4, 40, alpha=0.00114)
+    n = power.pairs_to_decide(12, 4, 40, alpha=0.00114)
     assert n is not None
     discordant = round(n * 16 / 40)
     draws = np.random.default_rng(6)
     decided = [s.mcnemar(int(k), int(discordant - k)) <= 0.00114 for k in draws.binomial(discordant, 0.75, 2000)]
     assert np.mean(decided) >= 0.87
-    assert s.pairs_to_decide(5, 5, 40, alpha=0.001) is None
+    assert power.pairs_to_decide(5, 5, 40, alpha=0.001) is None
+
+
+def test_power_of_mcnemar_is_that_of_simulated_pairs() -> None:
+    draws = np.random.default_rng(7)
+    for n, first, second in ((40, 0.35, 0.05), (120, 0.2, 0.06)):
+        kinds = draws.multinomial(n, [first, second, 1 - first - second], size=4000)
+        called = np.mean([b > c and s.mcnemar(int(b), int(c)) <= 0.00114 for b, c, _ in kinds])
+        assert power.mcnemar_power(n, first, second, 0.00114) == pytest.approx(called, abs=0.03)
+
+
+def test_how_many_pairs_must_be_won_is_that_of_the_binomial_test() -> None:
+    for n in (1, 9, 10, 11, 40, 99):
+        by_hand = next((k for k in range(n // 2 + 1, n + 1) if s.binomial_two_sided(k, n) <= 0.00114), None)
+        assert power._needed_wins(n, 0.00114) == by_hand
+
+
+def test_detectable_effects_are_the_smallest_with_that_power() -> None:
+    effect = power.detectable_difference(80, 0.05, 0.00114)
+    assert effect is not None
+    assert power.mcnemar_power(80, 0.05 + effect, 0.05, 0.00114) >= 0.9
+    assert power.mcnemar_power(80, 0.05 + effect - 0.002, 0.05, 0.00114) < 0.9
+    assert power.detectable_difference(8, 0.0, 0.00114) is None  # eight pairs cannot reach the level at all
+    share = power.detectable_share(40, 0.00114)
+    assert share is not None
+    needed = next(k for k in range(20, 41) if stats.binomtest(k, 40, 0.5).pvalue <= 0.00114)
+    assert stats.binom.sf(needed - 1, 40, 0.5 + share) >= 0.9 > stats.binom.sf(needed - 1, 40, 0.498 + share)
+    assert power.detectable_share(8, 0.00114) is None
+
+
+def test_pairs_for_means_and_margins_are_enough() -> None:
+    draws = np.random.default_rng(8)
+    sample = draws.normal(0.05, 0.1, 20)
+    n = power.pairs_for_mean(sample.tolist(), alpha=0.0015)
+    assert n is not None
+    shown = [
+        stats.ttest_1samp(draws.normal(sample.mean(), sample.std(ddof=1), n), 0.0).pvalue <= 0.0015 for _ in range(400)
+    ]
+    assert 0.8 < np.mean(shown) < 0.96
+    assert power.pairs_for_mean([0.0, 0.0, 0.0], 0.05) is None
+    within = power.pairs_for_mean_within((sample - sample.mean()).tolist(), 0.02)
+    assert within is not None
+    assert 1.645 * sample.std(ddof=1) / np.sqrt(within) <= 0.02
+    assert power.pairs_for_mean_within([0.5, 0.6, 0.7], 0.02) is None
+    alike = power.pairs_for_share_within(6, 6, 40, 0.15)
+    assert alike is not None
+    assert s.matched_pairs(round(alike * 0.15), round(alike * 0.15), alike).within(0.15)
+    assert power.pairs_for_share_within(30, 5, 40, 0.15) is None

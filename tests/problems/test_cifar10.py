@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -313,6 +314,40 @@ def test_fine_tuning_starts_from_the_file_and_the_seed_draws_the_last_layer(tiny
     assert bool(problem.model(0).conv1.weight.any())  # the problem's own copy is not trained
 
 
+def test_weights_kept_by_hash_are_found_without_their_path(
+    tiny: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LATECOMER_DATA", str(tmp_path / "data"))
+    source = tmp_path / "w.safetensors"
+    safetensors.torch.save_file(fake(classes=4), source)
+    name = resnet.keep_weights(source)
+    assert name == "sha256:" + hashlib.sha256(source.read_bytes()).hexdigest()
+    source.unlink()
+    problem = Cifar10(width=SLIM, weights=name)
+    assert name in repr(problem)
+    assert torch.equal(problem.model(0).layer4[1].conv2.weight, fake()["layer4.1.conv2.weight"])  # type: ignore[union-attr, index]
+    (tmp_path / "data" / "weights" / name.removeprefix("sha256:")).write_bytes(b"other")
+    with pytest.raises(ValueError, match="is truncated or another file, its SHA-256 starts with"):
+        Cifar10(width=SLIM, weights=name)
+
+
+def test_frozen_averages_are_used_in_training_and_never_change(tiny: list[Any], tmp_path: Path) -> None:
+    path = saved(tmp_path / "w.pth")
+    trace = lc.delays.DataDependent(workers=3, slow_share=0.5).trace(steps=6, seed=0)
+    states = {}
+    for frozen in (True, False):
+        problem = Cifar10(width=SLIM, weights=path, batch_size=4, frozen_batch_norm=frozen)
+        states[frozen] = lc.simulate(problem, "momentum", trace, lr=0.01, beta=0.1, evaluate_every=6).state
+    for name in ("bn1.running_mean", "layer4.1.bn2.running_var", "bn1.num_batches_tracked"):
+        assert torch.equal(states[True][name], fake()[name])
+        assert not torch.equal(states[False][name], fake()[name])
+    assert not torch.equal(states[True]["bn1.weight"], fake()["bn1.weight"])  # scale and shift are trained
+    model = Cifar10(width=SLIM, weights=path, frozen_batch_norm=True).model(0)
+    image = torch.randn(2, 3, 32, 32)
+    other = torch.cat([image[:1], torch.randn(1, 3, 32, 32)])
+    torch.testing.assert_close(model(image)[0], model(other)[0])  # an image's logits do not depend on its batch
+
+
 def test_the_repr_identifies_the_run(tiny: list[Any], tmp_path: Path) -> None:
     assert repr(Cifar10(width=0.25, weights="none", slow_classes=[7, 2])) == (
         "Cifar10(width=0.25, weights='none', stem='imagenet', slow_classes=(2, 7), batch_size=16, split='test')"
@@ -371,8 +406,12 @@ def test_batch_norm_goes_on_from_a_checkpoint_with_the_same_bits(method: str, ti
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"width": 0.5}, ValueError, r"Invalid weights value: 'imagenet' with width 0.5 \(expected 'none', or width 1"),
-        ({"width": 2, "weights": Path("w.pth")}, ValueError, "Invalid weights value: 'w.pth' with width 2"),
+        ({"width": 0.5}, ValueError, r"'imagenet' with width 0.5 \(expected 'none', a file, or width 1"),
+        ({"width": 2, "weights": Path("w.pth")}, ValueError, "Cannot read the weights w.pth"),
+        ({"weights": "sha256:12"}, ValueError, "expected 64 hexadecimal digits after 'sha256:'"),
+        ({"weights": "sha256:" + "0" * 64}, ValueError, "Cannot read the weights .*0000 .*keep_weights"),
+        ({"weights": "none", "frozen_batch_norm": True}, ValueError, "True with weights 'none'"),
+        ({"weights": "none", "frozen_batch_norm": 1}, TypeError, "Invalid frozen_batch_norm value: 1"),
         ({"width": 0.0, "weights": "none"}, ValueError, "Invalid width value: 0"),
         ({"width": "wide", "weights": "none"}, TypeError, "Invalid width value: 'wide'"),
         ({"stem": "small"}, ValueError, "Invalid weights value: 'imagenet' with stem 'small'"),

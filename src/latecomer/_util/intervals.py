@@ -1,4 +1,4 @@
-"""Confidence intervals of a few measurements."""
+"""A number with its interval, and Student's interval of a few measurements."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ __all__ = ["Interval", "mean"]
 
 @dataclass(frozen=True)
 class Interval:
-    """A number with its 95 % confidence interval.
+    """A number with its confidence interval; of 95 % if nothing else is said.
 
     Examples:
-        >>> str(Interval(1.0, 0.5, 1.5)), Interval(1.0, 0.5, 1.5).half
-        ('1 (0.5 to 1.5)', 0.5)
+        >>> found = Interval(1.0, 0.5, 1.5)
+        >>> str(found), found.half, found.within(1.2)
+        ('1 (0.5 to 1.5)', 0.5, False)
     """
 
     value: float
@@ -34,6 +35,10 @@ class Interval:
     def half(self) -> float:
         """Half of its width."""
         return (self.high - self.low) / 2
+
+    def within(self, margin: float) -> bool:
+        """Whether the whole interval lies between minus and plus a margin."""
+        return -margin <= self.low and self.high <= margin
 
 
 def mean(values: Sequence[float] | NDArray[np.float64], comparisons: int = 1) -> Interval:

@@ -59,8 +59,13 @@ def where(name: str, data_dir: Path | str | None = None) -> Path:
         'mnist'
     """
     known(name)
-    folders = [root / name for root in _roots(data_dir)]
-    return next((folder for folder in folders if os.path.lexists(folder)), folders[0])
+    places = folders(name, data_dir)
+    return next((folder for folder in places if os.path.lexists(folder)), places[0])
+
+
+def folders(name: str, data_dir: Path | str | None = None) -> list[Path]:
+    """Return the folders where something of this name is looked for; the first is the one to write to."""
+    return [root / name for root in _roots(data_dir)]
 
 
 def listing(data_dir: Path | str | None = None) -> list[DatasetStatus]:
@@ -124,12 +129,12 @@ def get(name: str, data_dir: Path | str | None = None, progress: Progress | None
         latecomer.data.known.DataError: Invalid name value: 'imagenet' (expected 'mnist' or 'cifar10')
     """
     known(name)
-    folders = [root / name for root in _roots(data_dir)]
-    target = folders[0]
+    places = folders(name, data_dir)
+    target = places[0]
     if target.parent.exists() and not target.parent.is_dir():
         raise DataError(f"{target.parent} is a file, not a folder to keep data in: pass another data_dir")
     _refuse_foreign(name, target)
-    usable = next((folder for folder in folders if _arrays(name, folder) is not None), None)
+    usable = next((folder for folder in places if _arrays(name, folder) is not None), None)
     if usable is not None and (usable == target or (data_dir is None and not os.path.lexists(target))):
         return usable
     if usable is None and offline:

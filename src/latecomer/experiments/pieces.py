@@ -1,7 +1,7 @@
 """Finished runs as files that can be committed: each piece is written once and never changed.
 
 A piece is a gzipped text file with one run per line: its record, how long it took, and its evaluations. A store can be
-filled from pieces, so nothing is computed twice when a machine is gone.
+filled from pieces, so nothing is computed twice when a machine is gone. Pieces can also be read without a store.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import gzip
 import json
 import math
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import polars as pl
 
@@ -21,7 +20,7 @@ from .._util.wording import in_short
 from .spec import RunSpec
 from .store import Store
 
-__all__ = ["export_runs", "import_runs", "read_piece"]
+__all__ = ["FinishedRuns", "Pieces", "read_piece"]
 
 _PATTERN = "runs-*.jsonl.gz"
 _UNREADABLE = (
@@ -30,64 +29,115 @@ _UNREADABLE = (
 )  # fmt: skip
 
 
-def read_piece(path: Path) -> Iterator[tuple[RunSpec, dict[str, Any], float, pl.DataFrame]]:
-    """Yield the runs of a piece: spec, record, seconds and history; a damaged file gets a sentence, and yields none."""
-    seen: set[str] = set()
-    runs = []
+class FinishedRuns(Protocol):
+    """Runs that can be looked up by their key: a store, or pieces."""
+
+    def __contains__(self, key: str, /) -> bool: ...
+    def record(self, key: str) -> dict[str, Any]:
+        """Return the record of a run."""
+        ...
+
+    def history(self, key: str) -> pl.DataFrame:
+        """Return the evaluations of a run."""
+        ...
+
+
+def read_piece(path: Path) -> list[tuple[RunSpec, dict[str, Any]]]:
+    """Return the runs of a piece: spec and entry (record, seconds, history); a damaged file gets a sentence."""
+    runs: dict[str, tuple[RunSpec, dict[str, Any]]] = {}
     try:
         for line in gzip.decompress(path.read_bytes()).decode().splitlines():
             entry = json.loads(line)
-            history = {name: [_number(value) for value in values] for name, values in entry["history"].items()}
             run = RunSpec(**entry["record"]["spec"])
             if run.key != entry["record"]["key"]:
                 raise ValueError(f"the run {entry['record']['key'][:12]} has another key than its spec says")
-            if run.key in seen:
+            if run.key in runs:
                 raise ValueError(f"the run {run.key[:12]} is in it twice")
-            seen.add(run.key)
-            table = pl.DataFrame(history, infer_schema_length=None, schema_overrides={"time": pl.Float64})
-            runs.append((run, entry["record"], float(entry["seconds"]), table))
+            entry["seconds"], columns = float(entry["seconds"]), entry["history"]
+            entry["history"] = {name: [_number(value) for value in values] for name, values in columns.items()}
+            if {len(values) for values in columns.values()} != {len(columns["update"])}:
+                raise ValueError(f"the columns of {run.key[:12]} have several lengths")
+            runs[run.key] = run, entry
         if not runs:
             raise ValueError("it is empty")
     except _UNREADABLE as error:
         raise ValueError(f"{path} is damaged ({in_short(error)}): take it from the repository again") from None
-    yield from runs
+    return list(runs.values())
 
 
-def import_runs(folder: Path, store: Store) -> int:
-    """Put the runs of all pieces in a folder into a store, unless it has them, and return how many were new."""
-    new = 0
-    for path in sorted(folder.glob(_PATTERN)):
-        for run, record, seconds, history in read_piece(path):
-            if run.key not in store:
-                store.put(run, history, record["outcome"], seconds)
-                new += 1
-    return new
-
-
-def export_runs(store: Store, folder: Path, keys: list[str] | None = None) -> Path | None:
-    """Write the runs of a store that no piece in the folder has into a new piece; None if there are none.
+class Pieces:
+    """The runs in a folder of pieces. Every piece is read once; those that were added meanwhile are read when needed.
 
     Args:
-        store: Where the runs are.
-        folder: Where the pieces are.
-        keys: Which runs; all if left out.
+        folder: The folder.
+
+    Examples:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     store, pieces = Store(Path(folder, "a")), Pieces(Path(folder))
+        ...     spec = RunSpec("quadratic", "momentum", "uniform", steps=10)
+        ...     store.put(spec, pl.DataFrame({"update": [0, 10], "loss": [1.0, 0.5]}), {"diverged_at": None}, 0.1)
+        ...     pieces.export(store).name, spec.key in pieces, pieces.history(spec.key)["loss"].to_list()
+        ('runs-0001.jsonl.gz', True, [1.0, 0.5])
     """
-    pieces = sorted(folder.glob(_PATTERN))
-    known = {run.key for path in pieces for run, *_ in read_piece(path)}
-    todo = [key for key in (store.keys() if keys is None else sorted(keys)) if key not in known and key in store]
-    if not todo:
-        return None
-    lines = []
-    for key in todo:
-        columns = store.history(key).to_dict(as_series=False)
-        history = {name: [_text(value) for value in values] for name, values in columns.items()}
-        entry = {"record": store.record(key), "seconds": store.seconds(key) or 0.0, "history": history}
-        lines.append(json.dumps(entry))
-    number = 1 + max((int(path.name.split("-")[1].split(".")[0]) for path in pieces), default=0)
-    target = folder / f"runs-{number:04d}.jsonl.gz"
-    with atomic(target) as temporary:
-        temporary.write_bytes(gzip.compress("\n".join([*lines, ""]).encode(), mtime=0))
-    return target
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._read: set[Path] = set()
+        self._entries: dict[str, tuple[RunSpec, dict[str, Any]]] = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the pieces that have not been read."""
+        for path in sorted(set(self.folder.glob(_PATTERN)) - self._read):
+            self._entries |= {run.key: (run, entry) for run, entry in read_piece(path)}
+            self._read.add(path)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def record(self, key: str) -> dict[str, Any]:
+        """Return the record of a run."""
+        return dict(self._entries[key][1]["record"])
+
+    def seconds(self, key: str) -> float:
+        """Return the duration of a run."""
+        return float(self._entries[key][1]["seconds"])
+
+    def history(self, key: str) -> pl.DataFrame:
+        """Return the evaluations of a run."""
+        history = self._entries[key][1]["history"]
+        return pl.DataFrame(history, infer_schema_length=None, schema_overrides={"time": pl.Float64})
+
+    def fill(self, store: Store) -> int:
+        """Put all runs into a store, unless it has them, and return how many were new."""
+        new = [key for key in self._entries if key not in store]
+        for key in new:
+            run, entry = self._entries[key]
+            store.put(run, self.history(key), entry["record"]["outcome"], entry["seconds"])
+        return len(new)
+
+    def export(self, store: Store) -> Path | None:
+        """Write the runs of a store that no piece has into a new piece; None if there are none."""
+        self.refresh()
+        todo = sorted(set(store.keys()) - self._entries.keys())
+        if not todo:
+            return None
+        lines = []
+        for key in todo:
+            columns = store.history(key).to_dict(as_series=False)
+            history = {name: [_text(value) for value in values] for name, values in columns.items()}
+            entry = {"record": store.record(key), "seconds": store.seconds(key) or 0.0, "history": history}
+            lines.append(json.dumps(entry))
+        number = 1 + max((int(path.name.split("-")[1].split(".")[0]) for path in self._read), default=0)
+        target = self.folder / f"runs-{number:04d}.jsonl.gz"
+        with atomic(target) as temporary:
+            temporary.write_bytes(gzip.compress("\n".join([*lines, ""]).encode(), mtime=0))
+        self.refresh()
+        return target
 
 
 def _text(value: Any) -> Any:

@@ -8,7 +8,7 @@ import itertools
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ class RunSpec:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the spec as plain data; without ``imports`` for the library's own methods."""
-        plain = {name: dict(v) if isinstance(v, Mapping) else v for name, v in asdict(self).items()}
+        plain = {name: dict(v) if isinstance(v, Mapping) else v for name, v in vars(self).items()}
         plain["imports"] = self.files
         return plain if self.files else {name: v for name, v in plain.items() if name != "imports"}
 

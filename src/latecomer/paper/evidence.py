@@ -13,20 +13,14 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from .statistics import (
-    Interval,
-    binomial_two_sided,
-    holm,
-    matched_pairs,
-    mcnemar,
-    mean_interval,
-    pairs_to_decide,
-    sign_flip,
-    wilcoxon,
-    wilson,
-)
+from .._util.intervals import Interval
+from .power import pairs_for_mean, pairs_for_mean_within, pairs_for_share_within, pairs_to_decide
+from .statistics import binomial_two_sided, holm, matched_pairs, mcnemar, mean_interval, sign_flip, wilcoxon, wilson
 
-__all__ = ["CLAIMS", "JUDGED_SEEDS", "OURS", "PAPER", "TRAINED", "Claim", "Judgement", "judge"]
+__all__ = [
+    "CLAIMS", "JUDGED_SEEDS", "OURS", "PAPER", "TESTS", "TRAINED", "Claim", "Compared", "Judgement", "Levels", "judge",
+    "judge_at", "shares_trained",
+]  # fmt: skip
 
 PAPER = ("async-sgd", "delay-adaptive", "delay-filtered", "momentum", "mu2", "ordered-momentum", "ordered-mu2")
 OURS = ("catch-up", "balanced-catch-up", "balanced-momentum")
@@ -43,17 +37,32 @@ _SHARE, _SCORE = 0.15, 0.02
 Pair = tuple[str, str]
 
 
+class Levels(NamedTuple):
+    """Two-sided levels of one look: what a comparison needs to hold, and to refute a claim by Holm's first step."""
+
+    held: float
+    refuted: float
+
+    def towards(self, effect: float) -> float:
+        """Return the level for an effect of this sign."""
+        return self.held if effect > 0 else self.refuted
+
+
 class Compared(NamedTuple):
     """One method against another.
 
     Args:
         better: The method that is claimed to be better.
         worse: The other one.
-        pairs: How many seeds both have.
+        pairs: How many pairs the test used.
         effect: The difference in favour of the first, with its unadjusted 90 % interval.
         p: Two-sided.
         irrelevant: Whether the interval excludes every difference that matters.
-        needed: How many pairs would decide, if that can be told.
+        spread: What the power depends on: the share of pairs against the observed direction, in which only the other
+            one trained (McNemar), the share of pairs that are not tied (sign test), or the standard deviation of the
+            differences (means).
+        needed: How many pairs would make it significant, if that can be told.
+        alike: How many pairs would exclude every difference that matters, if that can be told.
     """
 
     better: str
@@ -62,7 +71,9 @@ class Compared(NamedTuple):
     effect: Interval
     p: float
     irrelevant: bool
+    spread: float
     needed: int | None = None
+    alike: int | None = None
 
 
 @dataclass(frozen=True)
@@ -83,11 +94,22 @@ class Claim:
     number: int
     text: str
     comparisons: tuple[Pair, ...]
-    test: Callable[[pl.DataFrame, Pair, float], Compared]
+    test: Callable[[pl.DataFrame, Pair, Levels], Compared]
     looks: tuple[int, ...]
     level: float = _LEVEL
     study: str = "judge"
     whose: str = "paper"
+
+    @property
+    def levels(self) -> Levels:
+        """The levels of each look."""
+        alpha = self.level / len(self.looks)
+        return Levels(alpha, alpha / len(self.comparisons))
+
+    @property
+    def methods(self) -> set[str]:
+        """The methods that it compares."""
+        return {method for pair in self.comparisons for method in pair}
 
 
 @dataclass(frozen=True)
@@ -115,36 +137,78 @@ class Judgement:
 
     @property
     def needed(self) -> int | None:
-        """How many pairs would decide it, as far as that can be told."""
-        known = [each.needed for each in self.compared if each.needed is not None]
-        return max(known) if known else None
+        """How many pairs would decide it, if all stays as it is; None if that cannot be told.
+
+        All comparisons significant in its favour, one of them against it, or all of them without a difference that
+        matters: the way that takes the fewest pairs.
+        """
+        ways: list[int] = []
+        for group, pick in (
+            ([each.needed if each.effect.value > 0 else None for each in self.compared], max),
+            ([each.needed for each in self.compared if each.effect.value < 0 and each.needed is not None], min),
+            ([each.alike for each in self.compared], max),
+        ):
+            known = [n for n in group if n is not None]
+            if group and len(known) == len(group):
+                ways.append(pick(known))
+        return max(self.pairs + 1, min(ways)) if ways else None
 
 
-def judge(claim: Claim, rows: pl.DataFrame) -> Judgement:
+def judge(claim: Claim, rows: pl.DataFrame, trained: float = TRAINED) -> Judgement:
     """Judge a claim at each of its looks, and stop at the first that decides it.
 
     Args:
         claim: Which.
         rows: One row per run: ``method``, ``seed``, ``f1`` and what the test looks at.
+        trained: The F1 from which on a run counts as trained.
     """
-    alpha = claim.level / len(claim.looks)
-    methods = {method for pair in claim.comparisons for method in pair}
-    seeds = sorted(set.intersection(*(set(rows.filter(pl.col("method") == m)["seed"]) for m in methods)))
-    last: Judgement = Judgement(claim, "not run", 0, ())
+    last = Judgement(claim, "not run", 0, ())
     for look in claim.looks:
-        if len(seeds) < look:
+        if len(_shared_seeds(claim, rows)) < look:
             break
-        here = rows.filter(pl.col("seed").is_in(seeds[:look]))
-        compared = tuple(claim.test(here, pair, alpha) for pair in claim.comparisons)
-        if all(each.p <= alpha and each.effect.value > 0 for each in compared):
-            return Judgement(claim, "held", look, compared)
-        adjusted = holm([each.p for each in compared])
-        if any(p <= alpha and each.effect.value < 0 for p, each in zip(adjusted, compared, strict=True)):
-            return Judgement(claim, "refuted", look, compared)
-        final = look == claim.looks[-1]
-        nothing = final and all(each.irrelevant for each in compared)
-        last = Judgement(claim, "no relevant difference" if nothing else "undecided", look, compared)
+        last = judge_at(claim, rows, look, trained)
+        if last.verdict in ("held", "refuted"):
+            break
     return last
+
+
+def judge_at(claim: Claim, rows: pl.DataFrame, pairs: int, trained: float = TRAINED) -> Judgement:
+    """Judge a claim at one number of pairs, at the level of one look.
+
+    Args:
+        claim: Which.
+        rows: As in `judge`.
+        pairs: The first so many seeds are used.
+        trained: As in `judge`.
+    """
+    levels = claim.levels
+    here = rows.filter(pl.col("seed").is_in(_shared_seeds(claim, rows)[:pairs]))
+    here = here.with_columns((_score() >= trained).alias("trained"))
+    compared = tuple(claim.test(here, pair, levels) for pair in claim.comparisons)
+    verdict = "undecided"
+    adjusted = holm([each.p for each in compared])
+    if all(each.p <= levels.held and each.effect.value > 0 for each in compared):
+        verdict = "held"
+    elif any(p <= levels.held and each.effect.value < 0 for p, each in zip(adjusted, compared, strict=True)):
+        verdict = "refuted"
+    elif pairs >= claim.looks[-1] and all(each.irrelevant for each in compared):
+        verdict = "no relevant difference"
+    return Judgement(claim, verdict, pairs, compared)
+
+
+def _shared_seeds(claim: Claim, rows: pl.DataFrame) -> list[int]:
+    return sorted(set.intersection(*(set(rows.filter(pl.col("method") == m)["seed"]) for m in claim.methods)))
+
+
+def _score() -> pl.Expr:
+    """F1, where a run that has none has zero."""
+    return pl.col("f1").fill_null(0.0).fill_nan(0.0)
+
+
+def shares_trained(rows: pl.DataFrame, trained: float = TRAINED) -> dict[str, Interval]:
+    """Return the share of each method's runs that trained, with Wilson's 95 % interval."""
+    counted = rows.group_by("method").agg((_score() >= trained).sum().alias("trained"), pl.len().alias("runs"))
+    return {method: wilson(count, runs, 0.95) for method, count, runs in counted.iter_rows()}
 
 
 # ---- the tests ----------------------------------------------------------------------------------------------------
@@ -158,78 +222,109 @@ def paired(rows: pl.DataFrame, pair: Pair, *columns: str) -> tuple[pl.DataFrame,
     return first, second
 
 
-def _trained(rows: pl.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    return rows["f1"].fill_null(0.0).fill_nan(0.0).to_numpy() >= TRAINED
-
-
-def trains_more_often(rows: pl.DataFrame, pair: Pair, alpha: float) -> Compared:
+def trains_more_often(rows: pl.DataFrame, pair: Pair, levels: Levels) -> Compared:
     """Compare how many runs trained, by McNemar's exact test."""
-    first, second = paired(rows, pair, "f1")
-    a, b = _trained(first), _trained(second)
+    first, second = paired(rows, pair, "f1", "trained")
+    a, b = first["trained"].to_numpy(), second["trained"].to_numpy()
     only_first, only_second = int((a & ~b).sum()), int((b & ~a).sum())
     effect = matched_pairs(only_first, only_second, len(a))
     both = a & b
-    scores = mean_interval((first["f1"].to_numpy()[both] - second["f1"].to_numpy()[both]).tolist())
-    irrelevant = effect.within(_SHARE) and scores.within(_SCORE)
-    needed = pairs_to_decide(only_first, only_second, len(a), alpha)
-    return Compared(*pair, len(a), effect, mcnemar(only_first, only_second), irrelevant, needed)
+    scores = (first["f1"].to_numpy()[both] - second["f1"].to_numpy()[both]).tolist()
+    irrelevant = effect.within(_SHARE) and mean_interval(scores).within(_SCORE)
+    needed = pairs_to_decide(only_first, only_second, len(a), levels.towards(effect.value))
+    alike = [
+        pairs_for_share_within(only_first, only_second, len(a), _SHARE),
+        _of_all(pairs_for_mean_within(scores, _SCORE), len(scores), len(a)),
+    ]
+    p, against = mcnemar(only_first, only_second), min(only_first, only_second) / len(a)
+    return Compared(*pair, len(a), effect, p, irrelevant, against, needed, _largest(alike))
 
 
-def is_steadier(rows: pl.DataFrame, pair: Pair, alpha: float) -> Compared:
+def _of_all(pairs: int | None, used: int, of: int) -> int | None:
+    """Return how many pairs it takes to have so many that can be used, if their share stays."""
+    return None if pairs is None else math.ceil(pairs * of / used)
+
+
+def _largest(several: Sequence[int | None]) -> int | None:
+    known = [each for each in several if each is not None]
+    return max(known) if len(known) == len(several) else None
+
+
+def is_steadier(rows: pl.DataFrame, pair: Pair, levels: Levels) -> Compared:
     """Compare in how many pairs the accuracy varies less over the second half; a collapsed run varies most."""
-    first, second = paired(rows, pair, "f1", "variation")
     a, b = (
-        np.where(_trained(each), each["variation"].fill_null(math.inf).to_numpy(), math.inf) for each in (first, second)
+        np.where(each["trained"].to_numpy(), each["variation"].fill_null(math.inf).to_numpy(), math.inf)
+        for each in paired(rows, pair, "trained", "variation")
     )
     wins, losses = int((a < b).sum()), int((b < a).sum())
     share = wilson(wins, wins + losses)
     effect = Interval(share.value - 0.5, share.low - 0.5, share.high - 0.5)
-    needed = pairs_to_decide(wins, losses, len(a), alpha)
+    needed = pairs_to_decide(wins, losses, len(a), levels.towards(effect.value))
+    alike = pairs_for_share_within(wins, losses, len(a), _SHARE, sign=True)
     p = binomial_two_sided(wins, wins + losses)
-    return Compared(*pair, len(a), effect, p, effect.within(_SHARE), needed)
+    untied = (wins + losses) / len(a)
+    return Compared(*pair, len(a), effect, p, effect.within(_SHARE), untied, needed, alike)
 
 
-def _by_mean(test: Callable[[Sequence[float]], float], pair: Pair, differences: Sequence[float]) -> Compared:
-    effect = mean_interval(differences)
-    return Compared(*pair, len(differences), effect, test(differences), effect.within(_SCORE))
+def _by_mean(
+    test: Callable[[Sequence[float]], float], pair: Pair, differences: Sequence[float], levels: Levels, of: int
+) -> Compared:
+    """Compare by a test on paired differences, of so many pairs in all."""
+    effect, used = mean_interval(differences), len(differences)
+    needed = pairs_for_mean(differences, levels.towards(effect.value))
+    alike = pairs_for_mean_within(differences, _SCORE)
+    spread = float(np.std(differences, ddof=1)) if used > 1 else math.nan
+    irrelevant = effect.within(_SCORE)
+    several = (_of_all(needed, used, of), _of_all(alike, used, of))
+    return Compared(*pair, used, effect, test(differences), irrelevant, spread, *several)
 
 
-def has_larger_area(rows: pl.DataFrame, pair: Pair, alpha: float) -> Compared:
+def has_larger_area(rows: pl.DataFrame, pair: Pair, levels: Levels) -> Compared:
     """Compare the area under F1 over the logarithm of the learning rate, by changes of sign."""
     areas = []
     for method in pair:
         own = rows.filter(pl.col("method") == method)
         areas.append([area(own.filter(pl.col("seed") == seed)) for seed in sorted(set(own["seed"]))])
-    return _by_mean(sign_flip, pair, (np.array(areas[0]) - np.array(areas[1])).tolist())
+    return _by_mean(sign_flip, pair, (np.array(areas[0]) - np.array(areas[1])).tolist(), levels, len(areas[0]))
 
 
 def area(rows: pl.DataFrame) -> float:
     """Return the mean F1 over the logarithm of the learning rate: the area under the curve, by its width."""
     ordered = rows.sort("lr")
-    rates, f1 = np.log(ordered["lr"].to_numpy()), ordered["f1"].fill_null(0.0).fill_nan(0.0).to_numpy()
+    rates, f1 = np.log(ordered["lr"].to_numpy()), ordered.select(_score())["f1"].to_numpy()
     return float(np.trapezoid(f1, rates) / (rates[-1] - rates[0]))
 
 
-def scores_higher(rows: pl.DataFrame, pair: Pair, alpha: float) -> Compared:
+def scores_higher(rows: pl.DataFrame, pair: Pair, levels: Levels) -> Compared:
     """Compare F1 by changes of sign."""
-    first, second = paired(rows, pair, "f1")
-    scores = [each["f1"].fill_null(0.0).fill_nan(0.0).to_numpy() for each in (first, second)]
-    return _by_mean(sign_flip, pair, (scores[0] - scores[1]).tolist())
+    scores = [each.select(_score())["f1"].to_numpy() for each in paired(rows, pair, "f1")]
+    return _by_mean(sign_flip, pair, (scores[0] - scores[1]).tolist(), levels, len(scores[0]))
 
 
-def has_smaller_gap(rows: pl.DataFrame, pair: Pair, alpha: float) -> Compared:
+def has_smaller_gap(rows: pl.DataFrame, pair: Pair, levels: Levels) -> Compared:
     """Compare fast minus slow F1 of pairs in which both trained, by Wilcoxon's test."""
-    first, second = paired(rows, pair, "f1", "f1_slow", "f1_fast")
-    both = _trained(first) & _trained(second)
+    first, second = paired(rows, pair, "trained", "f1_slow", "f1_fast")
+    both = first["trained"].to_numpy() & second["trained"].to_numpy()
     gaps = [(each["f1_fast"].to_numpy() - each["f1_slow"].to_numpy())[both] for each in (first, second)]
-    return _by_mean(wilcoxon, pair, (gaps[1] - gaps[0]).tolist())
+    return _by_mean(wilcoxon, pair, (gaps[1] - gaps[0]).tolist(), levels, len(both))
 
 
-def has_more_even_influence(rows: pl.DataFrame, pair: Pair, alpha: float) -> Compared:
+def has_more_even_influence(rows: pl.DataFrame, pair: Pair, levels: Levels) -> Compared:
     """Compare how far the relative influence of slow samples is from 1, by Wilcoxon's test."""
     first, second = paired(rows, pair, "relative_influence")
     away = [np.abs(each["relative_influence"].to_numpy() - 1.0) for each in (first, second)]
-    return _by_mean(wilcoxon, pair, (away[1] - away[0]).tolist())
+    return _by_mean(wilcoxon, pair, (away[1] - away[0]).tolist(), levels, len(away[0]))
+
+
+TESTS: dict[Callable[..., Compared], tuple[str, str]] = {
+    trains_more_often: ("exact McNemar test", "share of runs that trained"),
+    is_steadier: ("sign test", "share of pairs that are steadier, minus a half"),
+    has_larger_area: ("sign-flip permutation test", "mean F1 over log learning rate"),
+    scores_higher: ("sign-flip permutation test", "F1"),
+    has_smaller_gap: ("Wilcoxon test", "fast minus slow F1, where both trained"),
+    has_more_even_influence: ("Wilcoxon test", "distance of the relative influence from 1"),
+}
+"""What each test is called, and the unit of its effect."""
 
 
 # ---- the claims -----------------------------------------------------------------------------------------------------
@@ -273,4 +368,4 @@ CLAIMS: tuple[Claim, ...] = (
           tuple((rule, other) for rule in _BALANCED for other in ("ordered-momentum", "clipped-catch-up")),
           has_more_even_influence, _PAIRS, _OUR_LEVEL, whose="ours"),
 )  # fmt: skip
-"""Claim 12 is computed from the delay model and needs no runs: see `latecomer.paper.claims`."""
+"""Claim 12 is computed from the delay model and needs no runs: see `latecomer.paper.verdicts`."""

@@ -12,7 +12,7 @@ import polars as pl
 from markupsafe import Markup
 
 from ..report.html import render
-from ..report.style import Figure, svg
+from ..report.style import save_figure
 from .claims import Verdict
 from .sections import Section
 
@@ -62,15 +62,6 @@ def tex(table: pl.DataFrame) -> str:
     )
 
 
-def _save(figure: Figure, folder: Path, name: str) -> str:
-    """Write a figure as SVG, PDF and PNG, with the same bytes every time, and return the SVG."""
-    text = svg(figure)
-    (folder / f"{name}.svg").write_text(text, encoding="utf-8")
-    figure.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None, "Producer": None, "Creator": None})
-    figure.savefig(folder / f"{name}.png", dpi=130, metadata={"Software": None})
-    return text
-
-
 def _inline(section: Section) -> str:
     """Return a section's title for use within a sentence: MNIST stays MNIST."""
     return section.title if section.title[1].isupper() else section.title.lower()
@@ -103,7 +94,7 @@ def write_reproduction(sections: Sequence[Section], out: Path, size: str, comman
         drawn = [
             {
                 "id": d.id,
-                "svg": Markup(_save(d.figure, figures, d.id)),
+                "svg": Markup(save_figure(d.figure, figures, d.id)),
                 "caption": d.caption,
                 "wide": d.wide,
             }

@@ -1,4 +1,4 @@
-"""The runs behind the evidence, stage by stage: choose on the validation split, judge on fresh seeds, draw the curves.
+"""The runs on MNIST behind the evidence: choose on the validation split, judge on fresh seeds, draw the curves.
 
 A stage is made of sweeps, and later sweeps follow from what earlier ones found. What is in the store is never run
 again, so the plan can be interrupted anywhere. docs/evidence.md has the same plan in words.
@@ -18,20 +18,26 @@ import polars as pl
 import torch
 
 from ..core.result import Run
+from ..experiments.pieces import FinishedRuns
 from ..experiments.spec import Grid, RunSpec, Sweep
-from ..experiments.store import Store
 from ..experiments.sweep import FinishedRun, run_one
 from ..optim import METHODS
 from ..server import Server
 from ..training import OnArrival
 from .evidence import CHOOSING_SEEDS, CLAIMS, JUDGED_SEEDS, OURS, PAPER, judge
 from .presets import BETAS, GAMMAS, PAPER_RATES
+from .ranking import all_there, configured, ranking
 
-__all__ = ["RATES", "STAGES", "chosen", "curve_rows", "judged_rows", "run_planned", "stage_sweeps"]
+__all__ = [
+    "RATES", "Choice", "choosing", "chosen", "curve_rows", "figure_sweep", "final_f1", "judge_sweep", "judged_rows",
+    "looks", "run_planned",
+]  # fmt: skip
+
+Choice = Mapping[str, dict[str, Any]]
+"""Each method's configuration."""
 
 RATES = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1]
 """Seven of the paper's 19 learning rates, evenly spaced on a log scale."""
-STAGES = ("choose", "judge", "curves", "figure")
 STEPS, EVALUATIONS, WORKERS = 3750, 8, 7
 COMMON_CLIP = "clipped-catch-up"
 """One clip for all, which our own claims compare with."""
@@ -59,31 +65,6 @@ def _values(method: str) -> dict[str, list[Any]]:
 # ---- choosing -------------------------------------------------------------------------------------------------------
 
 
-def _scores(sweep: Sweep, store: Store) -> dict[str, list[tuple[float, dict[str, Any]]]] | None:
-    """Return each method's configurations by their mean validation F1, best first; None while runs are missing."""
-    found: dict[str, dict[str, tuple[list[float], dict[str, Any]]]] = {}
-    for run in sweep.runs():
-        if run.key not in store:
-            return None
-        scores, _ = found.setdefault(run.method, {}).setdefault(
-            repr(sorted(run.options.items())), ([], dict(run.options))
-        )
-        scores.append(store.record(run.key)["final"]["f1"] or 0.0)
-    return {
-        method: sorted(((float(np.mean(scores)), options) for scores, options in configurations.values()),
-                       key=lambda scored: -scored[0])
-        for method, configurations in found.items()
-    }  # fmt: skip
-
-
-def _configured(configurations: Mapping[str, list[dict[str, Any]]]) -> list[Grid]:
-    return [
-        Grid(method, {name: [value] for name, value in options.items()})
-        for method, several in configurations.items()
-        for options in several
-    ]
-
-
 def _with_neighbours(several: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return configurations and those with the next lower and the next higher of the paper's learning rates."""
     found = []
@@ -95,27 +76,27 @@ def _with_neighbours(several: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def _choosing(store: Store) -> Iterator[Sweep]:
+def choosing(runs: FinishedRuns) -> Iterator[Sweep]:
     """Yield the three sweeps of the choice, from coarse to fine, each once the one before is in the store."""
     coarse = _sweep("choose-coarse", [Grid(m, {"lr": RATES, **_values(m)}) for m in COMPARED], (0,), split="validation")
     yield coarse
-    scores = _scores(coarse, store)
+    scores = ranking(coarse, runs)
     if scores is None:
         return
     best = {method: _with_neighbours([options for _, options in ranked[:4]]) for method, ranked in scores.items()}
-    fine = _sweep("choose-fine", _configured(best), range(5), split="validation")
+    fine = _sweep("choose-fine", configured(best), range(5), split="validation")
     yield fine
-    scores = _scores(fine, store)
+    scores = ranking(fine, runs)
     if scores is None:
         return
     best = {method: [options for _, options in ranked[:2]] for method, ranked in scores.items()}
-    yield _sweep("choose-final", _configured(best), CHOOSING_SEEDS, split="validation")
+    yield _sweep("choose-final", configured(best), CHOOSING_SEEDS, split="validation")
 
 
-def chosen(store: Store) -> dict[str, dict[str, Any]] | None:
+def chosen(runs: FinishedRuns) -> dict[str, dict[str, Any]] | None:
     """Return each method's configuration: the best mean validation F1 over 15 seeds; None while runs are missing."""
-    sweeps = list(_choosing(store))
-    scores = _scores(sweeps[-1], store) if len(sweeps) == 3 else None
+    sweeps = list(choosing(runs))
+    scores = ranking(sweeps[-1], runs) if len(sweeps) == 3 else None
     return None if scores is None else {method: ranked[0][1] for method, ranked in scores.items()}
 
 
@@ -141,31 +122,34 @@ def _undecided(study: str, rows: pl.DataFrame | None) -> tuple[set[str], int]:
     return methods, look
 
 
-def _judging(store: Store, choice: Mapping[str, dict[str, Any]]) -> Iterator[Sweep]:
-    """Yield the runs of every look as long as a claim needs them."""
+def looks(study: str, runs: FinishedRuns, choice: Choice) -> Iterator[Sweep]:
+    """Yield the runs of every look of a study as long as a claim needs them."""
     while True:
-        rows = judged_rows(store, choice)
-        methods, look = _undecided("judge", rows)
+        rows = judged_rows(runs, choice) if study == "judge" else curve_rows(runs, choice)
+        methods, look = _undecided(study, rows)
         if not methods:
             return
-        methods |= set(OURS)
-        sweep = _judge_sweep({m: choice[m] for m in COMPARED if m in methods}, JUDGED_SEEDS[:look])
+        methods |= set(OURS) if study == "judge" else set()
+        own = {method: choice[method] for method in COMPARED if method in methods}
+        seeds = JUDGED_SEEDS[:look]
+        sweep = judge_sweep(own, seeds) if study == "judge" else _small_curves(own, seeds)
         yield sweep
-        if any(run.key not in store for run in sweep.runs()):
+        if not all_there(sweep, runs):
             return
 
 
-def _judge_sweep(choice: Mapping[str, dict[str, Any]], seeds: range) -> Sweep:
-    sweep = _sweep("judge", _configured({method: [options] for method, options in choice.items()}), seeds)
+def judge_sweep(choice: Choice, seeds: range) -> Sweep:
+    """Return the chosen configurations on the test set, evaluated eight times per run."""
+    sweep = _sweep("judge", configured({method: [options] for method, options in choice.items()}), seeds)
     return replace(sweep, evaluate_every=-(-STEPS // EVALUATIONS))
 
 
-def judged_rows(store: Store, choice: Mapping[str, dict[str, Any]]) -> pl.DataFrame | None:
+def judged_rows(runs: FinishedRuns, choice: Choice) -> pl.DataFrame | None:
     """Return one row per judging run that is there, with how much its accuracy varied over the second half."""
     rows = []
-    for run in _judge_sweep(choice, JUDGED_SEEDS).runs():
-        if run.key in store:
-            history, record = store.history(run.key), store.record(run.key)
+    for run in judge_sweep(choice, JUDGED_SEEDS).runs():
+        if run.key in runs:
+            history, record = runs.history(run.key), runs.record(run.key)
             late = history.filter(pl.col("update") >= STEPS / 2)["accuracy"]
             plain = {"method": run.method, "seed": run.seed, "variation": late.std() if len(late) > 1 else None}
             rows.append({**plain, **record["final"], "relative_influence": record["outcome"]["relative_influence"]})
@@ -175,59 +159,35 @@ def judged_rows(store: Store, choice: Mapping[str, dict[str, Any]]) -> pl.DataFr
 # ---- curves over learning rates -------------------------------------------------------------------------------------
 
 
-def _curve_sweep(
-    name: str, choice: Mapping[str, dict[str, Any]], rates: list[float], seeds: range, **problem: Any
-) -> Sweep:
+def curve_sweep(name: str, choice: Choice, rates: list[float], seeds: range, **problem: Any) -> Sweep:
+    """Return each method's configuration at several learning rates."""
     grids = [Grid(method, {**{k: [v] for k, v in options.items()}, "lr": rates}) for method, options in choice.items()]
     return _sweep(name, grids, seeds, **problem)
 
 
-def _curves(store: Store, choice: Mapping[str, dict[str, Any]]) -> Iterator[Sweep]:
-    while True:
-        methods, look = _undecided("curves", curve_rows(store, choice))
-        if not methods:
-            return
-        own = {method: choice[method] for method in COMPARED if method in methods}
-        sweep = _curve_sweep("curves", own, RATES, JUDGED_SEEDS[:look], width=0.4)
-        yield sweep
-        if any(run.key not in store for run in sweep.runs()):
-            return
+def _small_curves(choice: Choice, seeds: range) -> Sweep:
+    return curve_sweep("curves", choice, RATES, seeds, width=0.4)
 
 
-def curve_rows(store: Store, choice: Mapping[str, dict[str, Any]]) -> pl.DataFrame | None:
+def figure_sweep(choice: Choice) -> Sweep:
+    """Return the runs of the figure: all of the paper's learning rates at full width."""
+    return curve_sweep("figure", choice, sorted(PAPER_RATES), JUDGED_SEEDS[:3])
+
+
+def curve_rows(runs: FinishedRuns, choice: Choice) -> pl.DataFrame | None:
     """Return one row per run over the learning rates, of seeds that have all rates."""
-    rows = []
-    for run in _curve_sweep("curves", choice, RATES, JUDGED_SEEDS, width=0.4).runs():
-        if run.key in store:
-            final = store.record(run.key)["final"]
-            rows.append({"method": run.method, "seed": run.seed, "lr": run.options["lr"], "f1": final["f1"]})
-    if not rows:
-        return None
-    table = pl.DataFrame(rows, infer_schema_length=None)
-    return table.filter(pl.len().over("method", "seed") == len(RATES))
+    table = final_f1(_small_curves(choice, JUDGED_SEEDS), runs)
+    return None if table is None else table.filter(pl.len().over("method", "seed") == len(RATES))
 
 
-def stage_sweeps(stage: str, store: Store) -> Iterator[Sweep]:
-    """Yield the sweeps of a stage; each follows from what is in the store when it is asked for.
-
-    Args:
-        stage: One of `STAGES`.
-        store: Where runs are.
-    """
-    if stage not in STAGES:
-        raise ValueError(f"Unknown stage {stage!r} (expected one of {', '.join(STAGES)})")
-    if stage == "choose":
-        yield from _choosing(store)
-        return
-    choice = chosen(store)
-    if choice is None:
-        raise ValueError(f"The stage {stage!r} needs the choice: run the stage 'choose' to its end first")
-    if stage == "judge":
-        yield from _judging(store, choice)
-    elif stage == "curves":
-        yield from _curves(store, choice)
-    else:
-        yield _curve_sweep("figure", choice, sorted(PAPER_RATES), JUDGED_SEEDS[:3])
+def final_f1(sweep: Sweep, runs: FinishedRuns) -> pl.DataFrame | None:
+    """Return method, seed, learning rate and last F1 of the runs of a sweep that are there."""
+    rows = [
+        {"method": run.method, "seed": run.seed, "lr": run.options["lr"], "f1": runs.record(run.key)["final"]["f1"]}
+        for run in sweep.runs()
+        if run.key in runs
+    ]
+    return pl.DataFrame(rows, infer_schema_length=None) if rows else None
 
 
 # ---- one run --------------------------------------------------------------------------------------------------------
@@ -249,7 +209,7 @@ def run_planned(spec: dict[str, Any], folder: str) -> FinishedRun:
 
 def _relative_influence(run: RunSpec, delay: Any, group: Any, scale: Any) -> float | None:
     """Return the mean influence of slow samples over that of fast ones, by what the clip has left of them."""
-    options = {"workers": WORKERS, **run.options}
+    options = {"workers": run.delay_options["workers"], **run.options}
     influence = np.array([METHODS[run.method].influence(int(d), **options) for d in delay]) * scale
     slow = group == 1
     if not slow.any() or slow.all() or not influence[~slow].mean():

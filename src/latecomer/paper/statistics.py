@@ -8,33 +8,17 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
+from .._util.intervals import Interval
+
 __all__ = [
-    "Interval", "binomial_two_sided", "holm", "matched_pairs", "mcnemar", "mean_interval", "pairs_to_decide",
+    "binomial_two_sided", "holm", "matched_pairs", "mcnemar", "mean_interval", "normal_quantile",
     "sign_flip", "wilcoxon", "wilson",
 ]  # fmt: skip
 
 _DRAWS = 200_000
-
-
-class Interval(NamedTuple):
-    """An estimate with its interval.
-
-    Examples:
-        >>> Interval(0.2, 0.1, 0.3).within(0.35)
-        True
-    """
-
-    value: float
-    low: float
-    high: float
-
-    def within(self, margin: float) -> bool:
-        """Whether the whole interval lies between minus and plus a margin."""
-        return -margin <= self.low and self.high <= margin
 
 
 def binomial_two_sided(successes: int, trials: int) -> float:
@@ -131,8 +115,8 @@ def matched_pairs(only_first: int, only_second: int, pairs: int, level: float = 
     Half a pair is added to each of the four cells, which keeps the interval honest for few discordant pairs.
 
     Examples:
-        >>> value, low, high = matched_pairs(8, 2, 20)
-        >>> value, low < 0.3 < high
+        >>> found = matched_pairs(8, 2, 20)
+        >>> found.value, found.low < 0.3 < found.high
         (0.3, True)
     """
     first, second, n = only_first + 0.5, only_second + 0.5, pairs + 2.0
@@ -146,8 +130,8 @@ def wilson(successes: int, trials: int, level: float = 0.9) -> Interval:
     """Return a share with Wilson's interval.
 
     Examples:
-        >>> [round(x, 2) for x in wilson(5, 10)]
-        [0.5, 0.27, 0.73]
+        >>> str(wilson(5, 10))
+        '0.5 (0.2693 to 0.7307)'
     """
     if not trials:
         return Interval(math.nan, 0.0, 1.0)
@@ -161,8 +145,8 @@ def mean_interval(values: Sequence[float], level: float = 0.9, seed: int = 0) ->
     """Return a mean with its bootstrap-t interval, which does not ask for a normal distribution.
 
     Examples:
-        >>> value, low, high = mean_interval([0.1, 0.2, 0.3, 0.2, 0.1, 0.3])
-        >>> round(value, 2), low < 0.2 < high
+        >>> found = mean_interval([0.1, 0.2, 0.3, 0.2, 0.1, 0.3])
+        >>> round(found.value, 2), found.low < 0.2 < found.high
         (0.2, True)
     """
     x = np.asarray(values, dtype=float)
@@ -180,38 +164,11 @@ def mean_interval(values: Sequence[float], level: float = 0.9, seed: int = 0) ->
     return Interval(mean, mean - float(high) * error, mean - float(low) * error)
 
 
-def pairs_to_decide(only_first: int, only_second: int, pairs: int, alpha: float, power: float = 0.9) -> int | None:
-    """Return how many pairs would decide, with this power, if shares stay as they are; None if they are equal.
-
-    Examples:
-        >>> pairs_to_decide(12, 4, 40, alpha=0.001) > 40
-        True
-    """
-    if not pairs or only_first == only_second:
-        return None
-    either = (only_first + only_second) / pairs
-    larger = max(only_first, only_second) / (only_first + only_second)
-    sizes: list[int] = [*range(20, 400, 10), *range(400, 4001, 100)]
-    for n in sizes:
-        discordant = round(n * either)
-        needed = next((k for k in range(discordant // 2, discordant + 1) if mcnemar(k, discordant - k) <= alpha), None)
-        if needed is not None and _upper_tail(needed, discordant, larger) >= power:
-            return n
-    return None
-
-
-def _upper_tail(least: int, trials: int, share: float) -> float:
-    """Return the probability of at least so many successes."""
-    if share >= 1.0:
-        return 1.0
-
-    def log_probability(k: int) -> float:
-        ways = math.lgamma(trials + 1) - math.lgamma(k + 1) - math.lgamma(trials - k + 1)
-        return ways + k * math.log(share) + (trials - k) * math.log1p(-share)
-
-    return math.fsum(math.exp(log_probability(k)) for k in range(least, trials + 1))
+def normal_quantile(probability: float) -> float:
+    """Return the quantile of the standard normal distribution."""
+    return statistics.NormalDist().inv_cdf(probability)
 
 
 def _normal(level: float) -> float:
     """Return how many standard deviations a central interval of this level reaches."""
-    return statistics.NormalDist().inv_cdf((1 + level) / 2)
+    return normal_quantile((1 + level) / 2)

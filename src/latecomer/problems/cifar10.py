@@ -24,22 +24,24 @@ class Cifar10(Images):
     `latecomer data get cifar10` downloads the data. Weights are never downloaded: see ``weights``.
 
     Args:
-        width: Factor of the channels: 0.25 gives a network of 16 to 128, trained from scratch.
+        width: Factor of the channels: 0.25 gives a network of 16 to 128. ImageNet weights need 1.
         weights: Initial weights: ``"imagenet"``, the file ``resnet18-f37072fd.pth`` in the cache of torch's hub; the
-            path of a state dict; or ``"none"`` to train from scratch. The last layer is always new, unless a file has
-            one for ten classes.
+            path of a state dict; ``"sha256:..."``, a file that `latecomer.problems.resnet.keep_weights` has kept; or
+            ``"none"`` to train from scratch. The last layer is always new, unless a file has one for ten classes.
         stem: ``"imagenet"``, or ``"small"``, which does not shrink the images before the first block: slower, and
             better from scratch. ImageNet weights do not match it.
         slow_classes: The slow classes.
         batch_size: Images per batch.
         split: What `evaluate` uses: ``"test"``, or ``"validation"``, the last 5,000 training images, which are never
             trained on.
+        frozen_batch_norm: Normalise with the running averages of the initial weights, in training too, and leave them
+            as they are. The scale and shift of BatchNorm are still trained.
         data_dir: Folder of the data, if not the default of `latecomer data get`.
 
     Examples:
         >>> Cifar10(width=0.25)
         Traceback (most recent call last):
-        ValueError: Invalid weights value: 'imagenet' with width 0.25 (expected 'none', or width 1)
+        ValueError: Invalid weights value: 'imagenet' with width 0.25 (expected 'none', a file, or width 1)
     """
 
     name = "cifar10"
@@ -52,10 +54,16 @@ class Cifar10(Images):
         slow_classes: Iterable[int] = (5, 6, 7, 8, 9),
         batch_size: int = 16,
         split: str = "test",
+        frozen_batch_norm: bool = False,
         data_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         _check_network(width, weights, stem, slow_classes, batch_size, split)
+        if not isinstance(frozen_batch_norm, bool):
+            raise TypeError(f"Invalid frozen_batch_norm value: {frozen_batch_norm!r} (expected True or False)")
+        if frozen_batch_norm and weights == "none":
+            raise ValueError("Invalid frozen_batch_norm value: True with weights 'none' (expected weights of a file)")
         self.width, self.stem, self.split = float(width), stem, split
+        self.frozen_batch_norm = frozen_batch_norm
         self.weights, self._source, self._start = str(weights), str(weights), dict[str, Tensor]()
         if weights != "none":
             # Read once and kept: every model of this problem starts from the same bytes, even if the file changes.
@@ -70,7 +78,8 @@ class Cifar10(Images):
     def __repr__(self) -> str:
         return (
             f"Cifar10(width={self.width!r}, weights={self.weights!r}, stem={self.stem!r}, "
-            f"slow_classes={self.slow_classes!r}, batch_size={self.batch_size}, split={self.split!r})"
+            f"slow_classes={self.slow_classes!r}, batch_size={self.batch_size}, split={self.split!r}"
+            + (", frozen_batch_norm=True)" if self.frozen_batch_norm else ")")
         )
 
     def model(self, seed: int) -> nn.Module:
@@ -80,6 +89,10 @@ class Cifar10(Images):
         )
         if self._start:
             fit_weights(model, self._start, self._source)
+        if self.frozen_batch_norm:
+            for part in model.modules():
+                if isinstance(part, nn.BatchNorm2d):
+                    part.eval()
         return model
 
 
@@ -97,13 +110,9 @@ def _check_network(width: Any, weights: Any, stem: Any, slow_classes: Any, batch
             "Invalid batch_size value: 1 (expected batch_size >= 2, or stem 'small': after stem 'imagenet' an image "
             "shrinks to one pixel, and BatchNorm needs two)"
         )
-    if weights != "none" and float(width) != 1.0:
+    if weights == "imagenet" and float(width) != 1.0:
         raise ValueError(
-            f"Invalid weights value: {_shown(weights)} with width {float(width):g} (expected 'none', or width 1)"
+            f"Invalid weights value: 'imagenet' with width {float(width):g} (expected 'none', a file, or width 1)"
         )
     if weights == "imagenet" and stem == "small":
         raise ValueError("Invalid weights value: 'imagenet' with stem 'small' (expected 'none', or stem 'imagenet')")
-
-
-def _shown(weights: Any) -> str:
-    return repr(os.fspath(weights) if isinstance(weights, os.PathLike) else weights)

@@ -9,16 +9,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import safetensors.torch
 import torch
 from torch import Tensor, nn
 
 from .._util.checks import POSITIVE, whole_number
+from .._util.files import atomic
+from ..data.store import folders
 
-__all__ = ["BasicBlock", "ResNet18", "load_weights"]
+__all__ = ["BasicBlock", "ResNet18", "keep_weights", "load_weights"]
 
 _FILE = "resnet18-f37072fd.pth"  # ends in the first digits of its SHA-256, as in torch's hub
 _COUNTER = "num_batches_tracked"  # a counter of BatchNorm that older files do not have
 _HEAD = ("fc.weight", "fc.bias")
+_HASH = "sha256:"
 
 
 class BasicBlock(nn.Module):
@@ -107,8 +111,9 @@ def load_weights(model: nn.Module, source: str | os.PathLike[str]) -> tuple[str,
 
     Args:
         model: The network.
-        source: A file with a state dict, or ``"imagenet"`` for ``checkpoints/resnet18-f37072fd.pth`` in the cache of
-            torch's hub; its SHA-256 is checked. Nothing is downloaded.
+        source: A file with a state dict, by torch or safetensors; ``"imagenet"`` for
+            ``checkpoints/resnet18-f37072fd.pth`` in the cache of torch's hub; or ``"sha256:..."`` for a file that
+            `keep_weights` has kept. The hash is checked. Nothing is downloaded.
 
     Returns:
         The names that the file did not set.
@@ -129,33 +134,71 @@ def read_weights(source: str | os.PathLike[str]) -> tuple[dict[str, Tensor], str
     """Return the tensors of a state dict by name, and the SHA-256 of its file."""
     if not isinstance(source, (str, os.PathLike)) or source == "":
         raise TypeError(f"Invalid weights value: {source!r} (expected 'imagenet', 'none' or the path of a state dict)")
-    published = source == "imagenet"
-    path = Path(torch.hub.get_dir(), "checkpoints", _FILE) if published else Path(source)
+    path = _path_of(os.fspath(source))
     try:
         content = path.read_bytes()
     except OSError as error:
-        if published:
-            raise ValueError(
-                f"There are no ImageNet weights at {path} ({error.strerror}): place {_FILE} there, pass the path of "
-                "the file as weights, or start from scratch with weights 'none'"
-            ) from error
+        raise ValueError(_unreadable(os.fspath(source), path, error)) from error
+    digest = hashlib.sha256(content).hexdigest()
+    wanted = _FILE.partition("-")[2].partition(".")[0] if source == "imagenet" else _digest_in(os.fspath(source))
+    if not digest.startswith(wanted):
         raise ValueError(
-            f"Cannot read the weights {path} ({error.strerror}): pass the path of a state dict, "
-            "or start from scratch with weights 'none'"
-        ) from error
-    digest, wanted = hashlib.sha256(content).hexdigest(), _FILE.partition("-")[2].partition(".")[0]
-    if published and not digest.startswith(wanted):
-        raise ValueError(
-            f"{path} is truncated or another file, its SHA-256 starts with {digest[:8]}, not {wanted}: "
+            f"{path} is truncated or another file, its SHA-256 starts with {digest[:8]}, not {wanted[:8]}: "
             "download it again, or start from scratch with weights 'none'"
         )
     try:
-        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        if content[8:9] == b"{":  # safetensors: the length of the header, then the header
+            state = safetensors.torch.load(content)
+        else:
+            state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever its readers do
         raise ValueError(
             f"{path} is truncated or not a file of weights: download it again, or pass another one"
         ) from error
     return _named_tensors(state, path), digest
+
+
+def keep_weights(path: Path) -> str:
+    """Copy a file of weights to where ``"sha256:..."`` finds it, and return that name.
+
+    The copy is in the folder ``weights`` beside the datasets: in the folder that ``LATECOMER_DATA`` names, or in the
+    user's cache. So a run can name its weights by their content, and no path is part of it.
+    """
+    _, digest = read_weights(path)
+    target = folders("weights")[0] / digest
+    if not target.is_file():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with atomic(target) as temporary:
+            temporary.write_bytes(path.read_bytes())
+    return _HASH + digest
+
+
+def _digest_in(source: str) -> str:
+    return source.removeprefix(_HASH) if source.startswith(_HASH) else ""
+
+
+def _path_of(source: str) -> Path:
+    if source == "imagenet":
+        return Path(torch.hub.get_dir(), "checkpoints", _FILE)
+    if not source.startswith(_HASH):
+        return Path(source)
+    digest = _digest_in(source)
+    if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
+        raise ValueError(f"Invalid weights value: {source!r} (expected 64 hexadecimal digits after {_HASH!r})")
+    places = [folder / digest for folder in folders("weights")]
+    return next((place for place in places if place.is_file()), places[0])
+
+
+def _unreadable(source: str, path: Path, error: OSError) -> str:
+    if source == "imagenet":
+        return (
+            f"There are no ImageNet weights at {path} ({error.strerror}): place {_FILE} there, pass the path of "
+            "the file as weights, or start from scratch with weights 'none'"
+        )
+    remedy = "pass the path of a state dict, or start from scratch with weights 'none'"
+    if source.startswith(_HASH):
+        remedy = "latecomer.problems.resnet.keep_weights(path) copies a file there"
+    return f"Cannot read the weights {path} ({error.strerror}): {remedy}"
 
 
 def _named_tensors(state: Any, path: Path) -> dict[str, Tensor]:

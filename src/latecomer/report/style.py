@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 from .._util.extras import needs
 
@@ -11,7 +12,7 @@ with needs("report", "matplotlib", "Drawing a figure"):
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["FAST", "GREY", "INK", "SLOW", "STYLES", "Axes", "Figure", "blank", "svg", "tidy"]
+__all__ = ["FAST", "GREY", "INK", "SLOW", "STYLES", "Axes", "Figure", "blank", "save_figure", "svg", "tidy"]
 
 FAST, SLOW, INK, GREY = "#2f6f8f", "#c1502e", "#222222", "#8a8a8a"
 # Distinct in colour and in dash, so that overlapping curves can be distinguished, also in print.
@@ -43,6 +44,23 @@ def svg(figure: Figure) -> str:
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     text = buffer.getvalue()
     return text[text.index("<svg") :]
+
+
+def save_figure(figure: Figure, folder: Path, name: str) -> str:
+    """Write a figure as SVG, PDF and PNG, with the same bytes every time, and return the SVG.
+
+    Examples:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     text = save_figure(Figure(figsize=(1, 1)), Path(folder), "empty")
+        ...     sorted(path.name for path in Path(folder).iterdir())
+        ['empty.pdf', 'empty.png', 'empty.svg']
+    """
+    text = svg(figure)
+    (folder / f"{name}.svg").write_text(text, encoding="utf-8")
+    figure.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None, "Producer": None, "Creator": None})
+    figure.savefig(folder / f"{name}.png", dpi=130, metadata={"Software": None})
+    return text
 
 
 def blank(width: float, height: float, title: str) -> tuple[Figure, Axes]:

@@ -1,0 +1,186 @@
+"""Writes the evidence: verdicts, tables as CSV, figures, and one page with all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from markupsafe import Markup
+
+from ..report.html import render
+from ..report.style import Figure, save_figure
+from .evidence import CLAIMS, OURS, PAPER, TESTS, TRAINED
+from .figures import evidence as figures
+from .plan import COMMON_CLIP
+from .readings import reading_table
+from .summaries import band_table, fine_tuning_table, method_table
+from .verdicts import (
+    THRESHOLDS,
+    Findings,
+    comparison_table,
+    power_table,
+    threshold_table,
+    verdict_table,
+)
+
+__all__ = ["write_evidence"]
+
+_ALL = (*PAPER, *OURS, COMMON_CLIP)
+_DOTS = "One dot per seed; black bars are medians of all runs, the dashed line is the F1 from which on a run trained."
+_GROUPS = (
+    ("The paper's, with momentum", ("momentum", "mu2", "ordered-momentum", "ordered-mu2")),
+    ("Baselines and ordering", ("async-sgd", "delay-adaptive", "delay-filtered", "ordered-momentum")),
+    ("Ours and ordering", (*OURS, "ordered-momentum")),
+)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A table on the page, and its file."""
+
+    id: str
+    title: str
+    words: str
+    table: pl.DataFrame
+
+    @property
+    def rows(self) -> list[list[str]]:
+        return [[_cell(value) for value in row] for row in self.table.iter_rows()]
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def write_evidence(found: Findings, folder: Path, made_by: str) -> Path:
+    """Write everything into a folder and return the page.
+
+    Args:
+        found: What the runs say.
+        folder: The folder; it must exist.
+        made_by: The command that wrote it.
+    """
+    drawn_in = folder / "evidence-figures"
+    drawn_in.mkdir(exist_ok=True)
+    verdicts, power = verdict_table(found), power_table(found)
+    verdicts.write_csv(folder / "verdicts.csv")
+    power.write_csv(folder / "power.csv")
+    parts = _parts(found)
+    for part in parts:
+        part.table.write_csv(folder / f"{part.id}.csv")
+    drawn = [
+        {"id": name, "svg": Markup(save_figure(figure, drawn_in, name)), "caption": caption}
+        for name, figure, caption in _figures(found)
+    ]
+    text = render(
+        "evidence.html",
+        verdicts=list(verdicts.iter_rows(named=True)),
+        counts=_counts(verdicts),
+        missing=found.missing,
+        power=_shortened(power),
+        figures=drawn,
+        parts=parts,
+        made_by=made_by,
+    )
+    page = folder / "evidence.html"
+    page.write_text(text, encoding="utf-8")
+    return page
+
+
+def _counts(verdicts: pl.DataFrame) -> str:
+    """Return how the paper's claims ended, in words."""
+    theirs = [verdict.partition(":")[0] for verdict in verdicts.filter(pl.col("whose") == "paper")["verdict"]]
+    return ", ".join(f"{count} {verdict}" for verdict, count in Counter(theirs).most_common())
+
+
+def _shortened(power: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return one row per claim: the effect that all its comparisons would have shown, look by look."""
+    rows = []
+    for claim in CLAIMS:
+        own = power.filter(pl.col("number") == claim.number)
+        cells = []
+        for look in claim.looks:
+            effects = own.filter(pl.col("pairs") == look)["effect"].to_list()
+            known = None if None in effects else f"{max(effects):.3g}"
+            cells.append({"pairs": look, "effect": known or "none"})
+        rows.append({"number": claim.number, "unit": TESTS[claim.test][1], "looks": cells})
+    return rows
+
+
+def _parts(found: Findings) -> list[_Part]:
+    cifar = "CIFAR-10 was not run."
+    if found.fine is not None:
+        fine = found.fine
+        reached = "" if fine.reached is None else f" It reaches F1 {fine.reached:.3f} without delays (validation)."
+        cifar = (
+            f"Fine-tuned from: {fine.weights.task}, width {fine.weights.width:g}, SHA-256 {fine.weights.sha256[:12]}."
+            f"{reached} BatchNorm keeps the averages of the pre-training: {'yes' if fine.frozen else 'no'}. "
+            f"A run trained from F1 {fine.trained:g} on."
+        )
+    chosen = (
+        "Configurations were chosen on the validation split, seeds 0 to 14. Shares are of all judging runs; low and "
+        "high are the 95 % interval at 0.9. Slow and fast F1 are means over the runs that trained."
+    )
+    compared = (
+        "Effects are in favour of the first method, with unadjusted 90 % intervals. Rows without a number describe and "
+        "decide nothing, and so do the columns about pairs in which both trained."
+    )
+    band = (
+        f"Decades of the learning rate with F1 of at least {TRAINED:g}, of the two decades from 0.001 to 0.1, with "
+        "90 % intervals; and the share of the seven rates."
+    )
+    reading = (
+        "One factor at a time, ten seeds, the chosen configurations. The direction of a claim is that of the "
+        "comparison least in its favour."
+    )
+    other = "The same claims if a run counts as trained from another F1 on."
+    return [
+        _Part("methods", "Methods on MNIST", chosen, method_table(found)),
+        _Part("comparisons", "Every comparison", compared, comparison_table(found)),
+        _Part("thresholds", "Other thresholds", other, threshold_table(found)),
+        _Part("bands", "Width of the good band", band, band_table(found)),
+        _Part("cifar10", "CIFAR-10", cifar, fine_tuning_table(found)),
+        _Part("readings", "Other readings of the paper", reading, reading_table(found.readings)),
+    ]
+
+
+def _figures(found: Findings) -> list[tuple[str, Figure, str]]:
+    drawn: list[tuple[str, Figure, str]] = []
+    if found.judged is not None:
+        ours = sum(method not in PAPER for method in set(found.judged["method"]))
+        drawn += [
+            ("trained", figures.trained_shares(found.judged, _ALL, THRESHOLDS, ours),
+             "Share of the judging runs that trained. Bars are 95 % intervals. Below the dotted line: ours, and the "
+             "common clip they are compared with."),
+            ("f1-by-seed", figures.by_seed(found.judged, _ALL, TRAINED, "Last F1 of every judging run (MNIST)"),
+             _DOTS),
+            ("slow-fast", figures.slow_and_fast(found.judged, _ALL, TRAINED, "Slow and fast classes (MNIST)"),
+             "Only runs that trained: a selected set, of another size for every method."),
+        ]  # fmt: skip
+    if found.curves is not None and not found.curves.is_empty():
+        title = "F1 over the learning rate, width 0.4"
+        drawn.append(("curves", figures.over_rates(found.curves, _GROUPS, title),
+                      "Lines are means over seeds, bars their standard errors."))  # fmt: skip
+    if found.figure is not None:
+        title = "F1 over the paper's 19 learning rates, full width, 3 seeds"
+        drawn.append(
+            (
+                "rates",
+                figures.over_rates(found.figure, _GROUPS, title),
+                "Dots are seeds, lines their means. This figure decides nothing.",
+            )
+        )
+    if found.tuned is not None and found.fine is not None:
+        trained, title = found.fine.trained, "Last F1 of every judging run (CIFAR-10)"
+        drawn += [
+            ("cifar10-by-seed", figures.by_seed(found.tuned, PAPER, trained, title), _DOTS),
+            ("cifar10-slow-fast",
+             figures.slow_and_fast(found.tuned, PAPER, trained, "Slow and fast classes (CIFAR-10)"),
+             "Classes 5 to 9 are slow."),
+        ]  # fmt: skip
+    return drawn

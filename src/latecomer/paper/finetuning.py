@@ -1,0 +1,206 @@
+"""The stage ``cifar10``: fine-tuning with delays, from the stand-in to the choice to the 20 pairs that judge.
+
+Every sweep follows from what earlier ones found, on the validation split until the judging runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from ..experiments.pieces import FinishedRuns
+from ..experiments.spec import Grid, Sweep
+from .evidence import JUDGED_SEEDS, PAPER
+from .pretraining import STAND_INS
+from .ranking import Ranking, all_there, configured, ranking
+from .weights import GIVEN, Weights
+
+__all__ = ["FineTuning", "fine_tuned_rows", "fine_tuning", "judge_sweep", "settled"]
+
+REACH = 0.6
+"""What a stand-in has to reach without delays: F1 on the validation split."""
+TRAINED_SHARE = 0.9
+"""A run trained if its F1 is at least this share of the best mean validation F1 among the chosen configurations."""
+STEPS, WORKERS, PAIRS = 3750, 5, 20
+RATES = [0.002, 0.01, 0.05]
+_NEIGHBOURS = {0.002: (0.001, 0.005), 0.01: (0.005, 0.02), 0.05: (0.02, 0.1)}
+_REACH_RATES = [0.01, 0.03, 0.1]
+_BETA, _OTHER_BETAS = 0.05, (0.1, 0.01)
+_GAMMAS = [0.9, 0.1]
+_THRESHOLD, _OTHER_THRESHOLDS = 1.5 * WORKERS, (1.0 * WORKERS, 2.0 * WORKERS)
+_FINAL_SEEDS = range(3)
+
+
+class NoWeightsError(ValueError):
+    """There is nothing to fine-tune from."""
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """What the validation split has decided before the judging runs.
+
+    Args:
+        weights: What is fine-tuned.
+        reached: Its best F1 without delays; None if the weights were given.
+        frozen: Whether BatchNorm keeps the averages of the pre-training.
+        choice: Each method's configuration.
+        trained: The F1 from which on a run counts as trained.
+    """
+
+    weights: Weights
+    reached: float | None
+    frozen: bool
+    choice: Mapping[str, dict[str, Any]]
+    trained: float
+
+
+def fine_tuning(runs: FinishedRuns, weights: Sequence[Weights]) -> Generator[Sweep, None, FineTuning | None]:
+    """Yield the sweeps of the stage in their order, and return what was decided; None while runs are missing.
+
+    Args:
+        runs: Where runs are; it may grow between two sweeps.
+        weights: What there is to fine-tune from.
+    """
+    start = yield from _starting_point(runs, weights)
+    if start is None:
+        return None
+    own, reached = start
+    frozen = yield from _batch_norm(runs, own)
+    if frozen is None:
+        return None
+    best = yield from _choosing(runs, own, frozen)
+    if best is None:
+        return None
+    choice = {method: ranked[0][1] for method, ranked in best.items()}
+    trained = round(TRAINED_SHARE * max(ranked[0][0] for ranked in best.values()), 2)
+    made = FineTuning(own, reached, frozen, choice, trained)
+    yield judge_sweep(made)
+    return made
+
+
+def settled(runs: FinishedRuns, weights: Sequence[Weights]) -> FineTuning | None:
+    """Return what runs that are there have decided; None if weights or runs are missing."""
+    stage = fine_tuning(runs, weights)
+    while True:
+        try:
+            next(stage)
+        except StopIteration as end:
+            made: FineTuning | None = end.value
+            return made
+        except NoWeightsError:
+            return None
+
+
+def _sweep(
+    name: str,
+    grids: list[Grid],
+    seeds: Sequence[int],
+    weights: Weights,
+    frozen: bool,
+    workers: int = WORKERS,
+    split: str = "validation",
+) -> Sweep:
+    """Return a sweep that is evaluated at its start and its end."""
+    delays: dict[str, Any] = {"workers": workers, "slow_share": 0.5, "exact": False}
+    return Sweep(
+        name, "cifar10", "data-dependent", STEPS, tuple(seeds), tuple(grids), evaluate_every=STEPS,
+        problem_options={"width": weights.width, "weights": weights.name, "frozen_batch_norm": frozen, "split": split},
+        delay_options=delays if workers > 1 else {"workers": 1, "slow_share": 0.5, "dependent": False},
+    )  # fmt: skip
+
+
+def _starting_point(
+    runs: FinishedRuns, weights: Sequence[Weights]
+) -> Generator[Sweep, None, tuple[Weights, float | None] | None]:
+    """Yield what each stand-in reaches without delays until one reaches enough; else the best is taken."""
+    for each in weights:
+        if each.task == GIVEN:
+            return each, None
+    tried: list[tuple[float, Weights]] = []
+    for task, steps in STAND_INS.items():
+        own = next((each for each in weights if (each.task, each.steps) == (task, steps)), None)
+        if own is None:
+            before = "".join(f"{each.task} reach F1 {f1:.3f}, below {REACH}; " for f1, each in tried)
+            raise NoWeightsError(
+                f"{before}the stage 'cifar10' needs weights: run `python -m latecomer.cli.pretrain --task {task}`, "
+                "or add ImageNet's with `--given FILE`"
+            )
+        scores = []
+        for frozen in (False, True):
+            grid = [Grid("momentum", {"lr": _REACH_RATES, "beta": [0.1]})]
+            sweep = _sweep("cifar10-reach", grid, (0,), own, frozen, workers=1)
+            yield sweep
+            found = ranking(sweep, runs)
+            if found is None:
+                return None
+            scores.append(found["momentum"][0][0])
+        tried.append((max(scores), own))
+        if max(scores) >= REACH:
+            break
+    reached, own = max(tried, key=lambda each: each[0])
+    return own, reached
+
+
+def _batch_norm(runs: FinishedRuns, weights: Weights) -> Generator[Sweep, None, bool | None]:
+    """Yield async SGD and ordered momentum with and without frozen averages; return whether freezing is better."""
+    grids = [Grid("async-sgd", {"lr": RATES}), Grid("ordered-momentum", {"lr": RATES, "beta": [_BETA]})]
+    means = []
+    for frozen in (False, True):
+        sweep = _sweep("cifar10-batch-norm", grids, (0,), weights, frozen)
+        yield sweep
+        found = ranking(sweep, runs)
+        if found is None:
+            return None
+        means.append(sum(ranked[0][0] for ranked in found.values()) / len(found))
+    return means[1] > means[0]
+
+
+def _coarse(method: str) -> dict[str, list[Any]]:
+    if method in ("async-sgd", "delay-adaptive"):
+        return {"lr": RATES}
+    if method == "delay-filtered":
+        return {"lr": RATES, "threshold": [_THRESHOLD]}
+    return {"lr": RATES, "beta": [_BETA]} | ({"gamma": _GAMMAS} if method.endswith("mu2") else {})
+
+
+def _around(options: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a configuration and those that differ from it in one value."""
+    others = {"lr": _NEIGHBOURS[options["lr"]], "beta": _OTHER_BETAS, "threshold": _OTHER_THRESHOLDS}
+    changed = [{**options, name: value} for name, values in others.items() if name in options for value in values]
+    return [options, *changed]
+
+
+def _choosing(runs: FinishedRuns, weights: Weights, frozen: bool) -> Generator[Sweep, None, Ranking | None]:
+    coarse = _sweep("cifar10-coarse", [Grid(m, _coarse(m)) for m in PAPER], (0,), weights, frozen)
+    yield coarse
+    found = ranking(coarse, runs)
+    if found is None:
+        return None
+    near = {method: _around(ranked[0][1]) for method, ranked in found.items()}
+    fine = _sweep("cifar10-fine", configured(near), (0,), weights, frozen)
+    yield fine
+    found = ranking(fine, runs)
+    if found is None:
+        return None
+    best = {method: [options for _, options in ranked[:2]] for method, ranked in found.items()}
+    final = _sweep("cifar10-final", configured(best), _FINAL_SEEDS, weights, frozen)
+    yield final
+    return ranking(final, runs)
+
+
+def judge_sweep(made: FineTuning) -> Sweep:
+    """Return the chosen configurations on the test set, on fresh seeds."""
+    grids = configured({method: [options] for method, options in made.choice.items()})
+    return _sweep("cifar10-judge", grids, JUDGED_SEEDS[:PAIRS], made.weights, made.frozen, split="test")
+
+
+def fine_tuned_rows(runs: FinishedRuns, made: FineTuning) -> pl.DataFrame | None:
+    """Return one row per judging run; None while runs are missing, because there is one look."""
+    sweep = judge_sweep(made)
+    if not all_there(sweep, runs):
+        return None
+    rows = [{"method": run.method, "seed": run.seed, **runs.record(run.key)["final"]} for run in sweep.runs()]
+    return pl.DataFrame(rows, infer_schema_length=None)

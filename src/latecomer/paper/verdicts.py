@@ -1,0 +1,291 @@
+"""What the finished runs say: a verdict per claim, every comparison, and what each test could have seen.
+
+Everything is computed from runs that were made, in a store or in committed pieces. What was not run says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ..delays import DataDependent
+from ..experiments.pieces import FinishedRuns
+from .evidence import (
+    CLAIMS,
+    OURS,
+    PAPER,
+    TESTS,
+    TRAINED,
+    Claim,
+    Compared,
+    Judgement,
+    is_steadier,
+    judge,
+    judge_at,
+    paired,
+    trains_more_often,
+)
+from .finetuning import FineTuning, fine_tuned_rows, settled
+from .plan import Choice, chosen, curve_rows, figure_sweep, final_f1, judged_rows
+from .power import detectable_difference, detectable_mean, detectable_share
+from .readings import READINGS, reading_rows
+from .statistics import mean_interval, wilcoxon
+from .weights import Weights
+
+__all__ = [
+    "THRESHOLDS", "Findings", "collect", "comparison_table", "literal_slow_share", "power_table", "threshold_table",
+    "verdict_table",
+]  # fmt: skip
+
+THRESHOLDS = (0.5, TRAINED, 0.95)
+_RUN = "python -m latecomer.cli.evidence"
+_STAGES = {"judge": "choose judge", "curves": "choose curves", "cifar10": "cifar10"}
+_DELAY_MODEL = "the delay model delays class 9 only and preserves the label distribution"
+_SETTINGS = ((7, 0.1), (5, 0.5))
+"""Workers and declared slow share of the paper's MNIST and CIFAR-10 experiments."""
+_SHARE_MARGIN = 0.005
+_ASSUMED = 0.05
+"""Share of pairs in which only the lesser of two methods trained, where no run says it."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What was found; None, or nothing, for what was not run.
+
+    Args:
+        choice: Each method's configuration on MNIST.
+        judged: One row per judging run on MNIST.
+        curves: One row per run over seven learning rates.
+        figure: One row per run over nineteen learning rates.
+        fine: What the validation split decided on CIFAR-10.
+        tuned: One row per judging run on CIFAR-10.
+        readings: Rows by reading.
+    """
+
+    choice: Choice | None
+    judged: pl.DataFrame | None
+    curves: pl.DataFrame | None
+    figure: pl.DataFrame | None
+    fine: FineTuning | None
+    tuned: pl.DataFrame | None
+    readings: dict[str, pl.DataFrame]
+
+    def rows(self, claim: Claim) -> pl.DataFrame | None:
+        """Return the rows that a claim is judged on."""
+        return {"judge": self.judged, "curves": self.curves, "cifar10": self.tuned}[claim.study]
+
+    def judgement(self, claim: Claim, trained: float = TRAINED) -> Judgement:
+        """Judge a claim."""
+        rows = self.rows(claim)
+        return Judgement(claim, "not run", 0, ()) if rows is None else judge(claim, rows, trained)
+
+    @property
+    def missing(self) -> list[str]:
+        """The stages that have no result yet; the readings are one stage."""
+        there: dict[str, object] = {
+            "choose": self.choice,
+            "judge": self.judged,
+            "curves": self.curves,
+            "figure": self.figure,
+        }
+        there |= {"cifar10": self.tuned, "readings": None if set(READINGS) - self.readings.keys() else self.readings}
+        return [stage for stage, found in there.items() if found is None]
+
+
+def collect(runs: FinishedRuns, weights: Sequence[Weights] = ()) -> Findings:
+    """Gather what finished runs say about every stage."""
+    choice, fine = chosen(runs), settled(runs, weights)
+    tuned = None if fine is None else fine_tuned_rows(runs, fine)
+    if choice is None:
+        return Findings(None, None, None, None, fine, tuned, {})
+    return Findings(
+        choice, judged_rows(runs, choice), curve_rows(runs, choice), final_f1(figure_sweep(choice), runs), fine, tuned,
+        reading_rows(runs, choice),
+    )  # fmt: skip
+
+
+# ---- claims ---------------------------------------------------------------------------------------------------------
+
+
+def _rounded(value: float | None, digits: int = 4) -> float | None:
+    """Return a number for a table; None where there is none."""
+    return None if value is None or not math.isfinite(value) else round(value, digits) + 0.0  # no minus zero
+
+
+def command_of(study: str) -> str:
+    """Return the command that makes the runs of a study."""
+    return f"{_RUN} --stages {_STAGES[study]}"
+
+
+def _worded(found: Judgement) -> str:
+    if found.verdict != "undecided":
+        return found.verdict
+    needed = found.needed
+    return "undecided: " + (
+        "how many pairs would decide cannot be told" if needed is None else f"about {needed:,} pairs would decide"
+    )
+
+
+def verdict_table(found: Findings) -> pl.DataFrame:
+    """Return one row per claim: the paper's twelve, then ours. The effect is that of the comparison least in favour."""
+    rows = []
+    for claim in CLAIMS:
+        judged = found.judgement(claim)
+        effect = judged.effect
+        numbers = (_rounded(effect.value), _rounded(effect.low), _rounded(effect.high), judged.pairs)
+        rows.append((claim.number, claim.text, claim.whose, *numbers, _worded(judged), command_of(claim.study)))
+    rows.append(_delay_model())
+    columns = ["number", "claim", "whose", "effect", "low", "high", "pairs", "verdict", "command"]
+    return pl.DataFrame(sorted(rows), schema=columns, orient="row", infer_schema_length=None)
+
+
+def literal_slow_share(workers: int, share: float) -> float:
+    """Return the share of slow arrivals that the paper's rule makes, exactly.
+
+    Worker i makes a share p_i of the arrivals, and its wait exceeds w with probability (1 - p_i)^w.
+
+    Examples:
+        >>> round(literal_slow_share(7, 0.1), 4), round(literal_slow_share(5, 0.5), 4)
+        (0.1084, 0.5767)
+    """
+    p = DataDependent(workers=workers, slow_share=share).probabilities
+    longest = np.floor(np.log(share) / np.log1p(-p) * (1 + 1e-12))  # waits up to this are fast
+    return float((p * (1.0 - p) ** longest).sum())
+
+
+def _delay_model() -> tuple[Any, ...]:
+    """Return the row of claim 12: the largest deviation of the computed share from the declared one."""
+    away = [literal_slow_share(workers, share) - share for workers, share in _SETTINGS]
+    largest = max(away, key=abs)
+    verdict = "held" if all(abs(each) <= _SHARE_MARGIN for each in away) else "refuted"
+    value = _rounded(largest)
+    return (12, _DELAY_MODEL, "paper", value, value, value, 0, verdict, f"{_RUN} --write docs/results/paper")
+
+
+# ---- comparisons ----------------------------------------------------------------------------------------------------
+
+
+def _p(value: float) -> float:
+    return float(f"{value:.3g}")
+
+
+def _where_both_trained(rows: pl.DataFrame, pair: tuple[str, str]) -> tuple[float | None, float | None, int]:
+    """Return the mean difference of F1 where both trained, Wilcoxon's p of it, and the number of pairs."""
+    first, second = paired(rows, pair, "f1")
+    a, b = (each["f1"].fill_null(0.0).fill_nan(0.0).to_numpy() for each in (first, second))
+    both = (a >= TRAINED) & (b >= TRAINED)
+    differences = (a - b)[both].tolist()
+    if not differences:
+        return None, None, 0
+    return _rounded(mean_interval(differences).value), _p(wilcoxon(differences)), len(differences)
+
+
+def _ours_against(rows: pl.DataFrame) -> Iterator[Judgement]:
+    """Yield each of ours against each of the paper's, on all seeds that both have: a description."""
+    for ours in (method for method in OURS if method in set(rows["method"])):
+        for other in (method for method in PAPER if method in set(rows["method"])):
+            pair = Claim(0, "", ((ours, other),), trains_more_often, (1,), whose="ours")
+            seeds = [set(rows.filter(pl.col("method") == method)["seed"]) for method in (ours, other)]
+            yield judge_at(pair, rows, len(seeds[0] & seeds[1]))
+
+
+def comparison_table(found: Findings) -> pl.DataFrame:
+    """Return every comparison of every claim at the look that judged it, then ours against the paper's."""
+    judgements = [found.judgement(claim) for claim in CLAIMS]
+    if found.judged is not None:
+        judgements += _ours_against(found.judged)
+    table = []
+    for judged in judgements:
+        test, unit = TESTS[judged.claim.test]
+        for each in judged.compared:
+            row: dict[str, Any] = {
+                "number": judged.claim.number or None, "whose": judged.claim.whose, "better": each.better,
+                "worse": each.worse, "test": test, "unit": unit, "effect": _rounded(each.effect.value),
+                "low": _rounded(each.effect.low), "high": _rounded(each.effect.high), "p": _p(each.p),
+                "level": _p(judged.claim.levels.held) if judged.claim.number else None, "pairs": each.pairs,
+                "look": judged.pairs, "needed": each.needed,
+            }  # fmt: skip
+            if judged.claim.test is trains_more_often and found.judged is not None:
+                seeds = sorted(set(found.judged["seed"]))[: judged.pairs]
+                here = found.judged.filter(pl.col("seed").is_in(seeds))
+                names = ("f1_both_trained", "wilcoxon_both_trained", "pairs_both_trained")
+                row |= dict(
+                    zip(names, _where_both_trained(_shared(here, each), (each.better, each.worse)), strict=True)
+                )
+            table.append(row)
+    schema: dict[str, Any] = {
+        "number": pl.Int64, "whose": pl.String, "better": pl.String, "worse": pl.String, "test": pl.String,
+        "unit": pl.String, "effect": pl.Float64, "low": pl.Float64, "high": pl.Float64, "p": pl.Float64,
+        "level": pl.Float64, "pairs": pl.Int64, "look": pl.Int64, "needed": pl.Int64, "f1_both_trained": pl.Float64,
+        "wilcoxon_both_trained": pl.Float64, "pairs_both_trained": pl.Int64,
+    }  # fmt: skip
+    return pl.DataFrame([{**dict.fromkeys(schema), **row} for row in table], schema=schema)
+
+
+def _shared(rows: pl.DataFrame, each: Compared) -> pl.DataFrame:
+    """Return the rows of two methods on the seeds that both have."""
+    own = rows.filter(pl.col("method").is_in([each.better, each.worse]))
+    return own.filter(pl.len().over("seed") == 2)
+
+
+# ---- power and thresholds -------------------------------------------------------------------------------------------
+
+
+def power_table(found: Findings) -> pl.DataFrame:
+    """Return the smallest effect that each comparison would have shown with 90 % power, at each look.
+
+    What the power depends on is measured where the claim was run, and assumed elsewhere.
+    """
+    table = []
+    for claim in CLAIMS:
+        judged = found.judgement(claim)
+        measured = {(each.better, each.worse): each for each in judged.compared}
+        for pair in claim.comparisons:
+            for look in claim.looks:
+                effect, assumes = _detectable(claim, measured.get(pair), judged.pairs, look)
+                table.append((claim.number, *pair, look, _p(claim.levels.held), _rounded(effect), TESTS[claim.test][1],
+                              assumes))  # fmt: skip
+    columns = ["number", "better", "worse", "pairs", "level", "effect", "unit", "assumes"]
+    return pl.DataFrame(table, schema=columns, orient="row", infer_schema_length=None)
+
+
+def _detectable(claim: Claim, measured: Compared | None, judged: int, look: int) -> tuple[float | None, str]:
+    """Return the smallest effect that would have been shown, and what that assumes."""
+    level = claim.levels.held
+    if claim.test is trains_more_often:
+        other = _ASSUMED if measured is None else round(measured.spread, 3)
+        source = "assumed" if measured is None else "measured"
+        return detectable_difference(
+            look, other, level
+        ), f"only the lesser one trained in {other:.3f} of pairs ({source})"
+    if claim.test is is_steadier:
+        untied = 1.0 if measured is None else measured.spread
+        source = "assumed" if measured is None else "measured"
+        return detectable_share(round(look * untied), level), f"{untied:.2f} of pairs are not tied ({source})"
+    if measured is None:
+        return None, "not run: the spread of the differences is not known"
+    used = look * measured.pairs / judged
+    words = f"standard deviation {measured.spread:.4f}, {measured.pairs / judged:.2f} of pairs can be used (measured)"
+    return detectable_mean(measured.spread, used, level), words
+
+
+_BY_THRESHOLD: tuple[Callable[..., Compared], ...] = tuple(
+    test for test, (_, unit) in TESTS.items() if "trained" in unit or test is is_steadier
+)
+
+
+def threshold_table(found: Findings) -> pl.DataFrame:
+    """Return the verdicts of the claims about *trained* at three thresholds, on the runs that are there."""
+    table = []
+    for claim in (claim for claim in CLAIMS if claim.test in _BY_THRESHOLD):
+        for trained in THRESHOLDS:
+            judged = found.judgement(claim, trained)
+            numbers = [_rounded(value) for value in (judged.effect.value, judged.effect.low, judged.effect.high)]
+            table.append((claim.number, claim.text, trained, *numbers, judged.pairs, judged.verdict))
+    columns = ["number", "claim", "threshold", "effect", "low", "high", "pairs", "verdict"]
+    return pl.DataFrame(table, schema=columns, orient="row", infer_schema_length=None)
