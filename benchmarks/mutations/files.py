@@ -76,11 +76,11 @@ def simulated(folder: Path) -> Target:
 
 
 def ends_in_damage(journal: Path) -> bool:
-    """Whether nothing behind the first damaged entry of a journal is good."""
-    data = journal.read_bytes() if journal.exists() else b""
-    entries = [data[at : at + 29] for at in range(0, len(data) - 28, 29)]
+    """Whether only the last entry of a journal is damaged, and the rest of it zeros, as after a power failure."""
+    data = (journal.read_bytes() if journal.exists() else b"").rstrip(b"\0")
+    entries = [data[at : at + 29].ljust(29, b"\0") for at in range(0, len(data), 29)]
     good = [zlib.crc32(entry[:25]) == int.from_bytes(entry[25:], "little") for entry in entries]
-    return False in good and True not in good[good.index(False) :]
+    return all(good[:-1])
 
 
 def fitted(folder: Path) -> Target:

@@ -224,6 +224,14 @@ def test_a_torn_end_is_normal(torn: str, tmp_path: Path) -> None:
     assert resumed(tmp_path)[0] in (36, 37)
 
 
+def test_several_damaged_entries_are_no_torn_end(tmp_path: Path) -> None:
+    journal = killed(tmp_path)
+    content = journal.path.read_bytes()
+    journal.path.write_bytes(content[: -2 * _SIZE] + b"\xff" * 2 * _SIZE)
+    with pytest.warns(UserWarning, match=r"The last 2 entries of .* are damaged: the run resumes at arrival 36"):
+        assert resumed(tmp_path)[0] == 36
+
+
 def test_a_journal_that_ends_before_its_checkpoint_is_told(tmp_path: Path) -> None:
     lc.fit(regression(), steps=30, checkpoint=tmp_path, **OPTIONS)
     (tmp_path / "journal").write_bytes(b"")

@@ -50,12 +50,14 @@ class Found(NamedTuple):
         repaired: Numbers of the entries among them that had one flipped bit, which the checksum corrects.
         behind: Good entries behind the first that is damaged beyond repair. They cannot be repeated, because the state
             that they change is lost with the damaged one. None behind an entry that a crash has left incomplete.
+        damaged: Number of entries damaged beyond repair, apart from zeros, which a power failure leaves at the end.
         missing: Whether the file ends before the first of the entries that were asked for.
     """
 
     entries: list[Entry]
     repaired: dict[int, Entry]
     behind: list[Entry]
+    damaged: int
     missing: bool
 
 
@@ -83,22 +85,24 @@ class Journal:
     def look(self, start: int) -> Found:
         """Return the entries from number ``start`` on, and what is damaged."""
         data = self.path.read_bytes() if self.path.exists() else b""
-        found = Found([], {}, [], len(data) < start * _SIZE)
-        good = True
+        entries: list[Entry] = []
+        repaired: dict[int, Entry] = {}
+        behind: list[Entry] = []
+        good, damaged = True, 0
         for offset in range(start * _SIZE, len(data) - _SIZE + 1, _SIZE):
             raw = data[offset : offset + _SIZE]
             entry = _entry(raw)
             if entry is None and good:
                 entry = _corrected(raw)
                 if entry is not None:
-                    found.repaired[offset // _SIZE] = entry
+                    repaired[offset // _SIZE] = entry
             if entry is None:
-                good = False
+                good, damaged = False, damaged + any(raw)
             elif entry.kind == _GAP:
                 break
             else:
-                (found.entries if good else found.behind).append(entry)
-        return found
+                (entries if good else behind).append(entry)
+        return Found(entries, repaired, behind, damaged, len(data) < start * _SIZE)
 
     def keep_copy(self) -> Path:
         """Copy the file to ``journal.damaged``, or ``journal.damaged-2``, ...: no earlier copy is overwritten."""

@@ -45,7 +45,7 @@ class Saver(RunFolder):
             self._entries_included, self._gap = int(checkpoint["entries"]), bool(checkpoint["gap"])
             state, arrivals = dict(checkpoint["state"]), int(checkpoint["arrivals"])
             found = self.journal.look(self._entries_included)
-        if found.missing or found.repaired or found.behind:
+        if found.missing or found.repaired or found.behind or found.damaged > 1:  # a crash leaves one at most
             self._warn_of_damage(found, arrivals)
         return state, found.entries
 
@@ -78,6 +78,12 @@ class Saver(RunFolder):
                 f"{self.journal.path} is damaged at entry {damaged}: the {len(found.behind)} good entries behind it "
                 f"cannot be repeated without it, so the run resumes at arrival {resumes_at:,} instead of "
                 f"{resumes_at + lost:,} or later{kept}",
+                stacklevel=4,
+            )
+        elif found.damaged > 1:
+            warnings.warn(
+                f"The last {found.damaged} entries of {self.journal.path} are damaged: the run resumes at arrival "
+                f"{resumes_at:,}, and what came after that is lost{kept}",
                 stacklevel=4,
             )
 
