@@ -172,7 +172,7 @@ class Straggler:
             steps=self.steps if waits else self.longer, callbacks=[snapshots], seed=seed, lr=lr, **given,
         )  # fmt: skip
         flat = FlatModule(self.problem.model(seed))
-        rows = [{"time": at, **evaluated(self.problem, flat.at(x))} for at, x in snapshots.taken]
+        rows = [{"time": at, **evaluated(self.problem, flat, x)} for at, x in snapshots.taken]
         return rows, float(result.trace.delay.mean())
 
     def _virtual(self, name: str, lr: float, seed: int) -> tuple[list[dict[str, Any]], float]:

@@ -154,13 +154,13 @@ def test_training_and_replay_take_registered_names(
     own_rules: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture, registry: dict[str, Any]
 ) -> None:
     monkeypatch.chdir(own_rules.parent)
-    (own_rules.parent / "quadratic_task.py").write_text("import latecomer as lc\ntask = lc.problems.quadratic()\n")
+    (own_rules.parent / "task_of_own_rules.py").write_text("import latecomer as lc\ntask = lc.problems.quadratic()\n")
     given = ["--method", "fresh-halved", "--set", "lr=0.1", "oldest=0", "--engine", "inline", "--steps", "20"]
-    task = ["--import", "rules.py", "--import", "quadratic_task.py"]
-    assert main(["train", "quadratic_task.py:task", *task, *given, "--record", "r.parquet", "--json"]) == 0
+    task = ["--import", "rules.py", "--import", "task_of_own_rules.py"]
+    assert main(["train", "task_of_own_rules.py:task", *task, *given, "--record", "r.parquet", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["deaths"] > 0, "every arrival cancels the other worker's job"
-    assert main(["replay", "r.parquet", "--task", "quadratic_task.py:task", *task, "--json"]) == 0
+    assert main(["replay", "r.parquet", "--task", "task_of_own_rules.py:task", *task, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["difference"] == 0.0
     registry.pop("fresh-halved")
-    assert main(["replay", "r.parquet", "--task", "quadratic_task.py:task"]) == 2
+    assert main(["replay", "r.parquet", "--task", "task_of_own_rules.py:task"]) == 2
     assert "a method of your own is known once the file that registers it is imported" in capsys.readouterr().err
