@@ -11,6 +11,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
@@ -242,3 +243,26 @@ def test_a_file_that_cannot_be_read_is_not_reported_as_unwritable(
     monkeypatch.undo()
     assert main(["demo", "--out", str(tmp_path / "file" / "below")]) == 2
     assert capsys.readouterr().err.startswith("latecomer: cannot write ")
+
+
+def test_numbers_of_numpy_and_torch_can_be_recorded_and_replayed(tmp_path: Path) -> None:
+    problem = lc.problems.quadratic()
+    options = {"lr": np.float32(0.1), "beta": torch.tensor(0.25), "engine": "inline", "steps": 20}
+    run = lc.fit(problem, method="catch-up", record=tmp_path / "run.parquet", **options)
+    assert run.options == {"lr": float(np.float32(0.1)), "beta": 0.25}
+    assert lc.training.replay(run.record, problem).difference == 0.0
+
+
+def test_a_policy_with_a_function_resumes_in_another_process(tmp_path: Path) -> None:
+    """The address of a function is another one in every process, and says nothing about the policy."""
+
+    class Rated(lc.policy.Async):
+        name = "rated"
+
+        def __init__(self, rate: Any) -> None:
+            super().__init__()
+            self.rate = rate
+
+    shown = repr(Rated(lambda delay: 1.0))
+    assert "0x" not in shown
+    assert shown == repr(Rated(lambda delay: 1.0))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from ._util.naming import stable_name
 from ._util.suggest import unknown
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Policy(ABC):
 
     def __repr__(self) -> str:
         options = {k: v for k, v in vars(self).items() if k != "state"}
-        return f"{type(self).__qualname__}({', '.join(f'{k}={v!r}' for k, v in sorted(options.items()))})"
+        return f"{type(self).__qualname__}({', '.join(f'{k}={stable_name(v)}' for k, v in sorted(options.items()))})"
 
     @abstractmethod
     def receive(self, ticket: Ticket, delay: int) -> Decision:

@@ -185,3 +185,30 @@ def zero(optimizer: Any) -> Any:
 
 def short() -> lc.Trace:
     return lc.delays.Constant(workers=2).trace(steps=99, seed=0)
+
+
+def test_parameters_that_only_decay_are_reported() -> None:
+    """A loss on another model: AdamW still shrinks the parameters."""
+    other = nn.Linear(3, 1)
+    data = torch.utils.data.TensorDataset(torch.ones(64, 3), torch.ones(64, 1))
+
+    def loss(model: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
+        return nn.functional.mse_loss(other(batch[0]), batch[1]) + 0.0 * model(batch[0]).sum()
+
+    with pytest.warns(UserWarning, match="After 100 applied contributions no parameter has changed by a gradient"):
+        lc.fit(nn.Linear(3, 1), loss, data, method="catch-up-adamw", steps=120, engine="inline")
+
+
+@pytest.mark.parametrize("kind", ["loss", "max_norm"])
+def test_parameters_that_the_loss_changes_in_place_are_refused(kind: str) -> None:
+    model = nn.Sequential(nn.Embedding(9, 2, max_norm=0.1 if kind == "max_norm" else None), nn.Linear(2, 1))
+    data = torch.utils.data.TensorDataset(torch.arange(8))
+
+    def loss(model: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
+        if kind == "loss":
+            with torch.no_grad():
+                model[0].weight.clamp_(-0.01, 0.01)
+        return model(batch[0]).square().mean()
+
+    with pytest.raises(ValueError, match=r"changes the parameter '0.weight' in place, which would be lost"):
+        lc.fit(model, loss, data, batch_size=4, lr=0.1, steps=20, engine="inline")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+import latecomer as lc
 from latecomer.optim import METHODS, Ball, Momentum, Mu2SGD, OrderedMomentum, OrderedMu2Anytime
 from support import KINDS, NAMES, OPTIONS, flat, make, make_twin, parameters, relative, run, side_by_side
 
@@ -459,3 +460,27 @@ print(isinstance(opt, torch.optim.Optimizer), "torch._dynamo" in sys.modules)
 def test_a_process_that_trains_does_not_import_the_compiler() -> None:
     done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "False"]
+
+
+def test_state_of_another_dtype_than_its_parameter_is_loaded_as_it_was() -> None:
+    """torch casts it: float32 sums of bfloat16 gradients would be rounded whenever a run is resumed."""
+
+    class Sums(lc.optim.AsyncOptimizer):
+        method = "sums"
+
+        def __init__(self, params: Any, lr: float = 0.1) -> None:
+            super().__init__(params, {}, lr=lr)
+
+        def _update(self, group: Any, params: Any, grads: Any, arrival: Any) -> None:
+            for p, g in zip(params, grads, strict=True):
+                self.state[p].setdefault("sum", torch.zeros(p.shape)).add_(g.float())
+
+    x = torch.nn.Parameter(torch.zeros(3, dtype=torch.bfloat16))
+    opt = Sums([x])
+    for value in (1.0, 1 / 256, 1 / 512):
+        x.grad = torch.full_like(x, value)
+        opt.step()
+    again = Sums([x])
+    again.load_state_dict(opt.state_dict())
+    assert torch.equal(again.state[x]["sum"], opt.state[x]["sum"])
+    assert again.state[x]["sum"].dtype == torch.float32

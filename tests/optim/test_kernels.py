@@ -172,3 +172,15 @@ def test_a_parameter_without_gradients_for_a_while_keeps_its_buffers(name: str) 
         remembered = now
     if two:
         torch.testing.assert_close(together, apart, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["catch-up", "catch-up-adamw"])
+def test_half_precision_has_no_room_for_other_units(name: str) -> None:
+    """A buffer a thousand times as large as m overflows in float16, which ends at 65504."""
+    x = torch.nn.Parameter(torch.zeros(4, dtype=torch.float16))
+    opt = make(name, [x], lr=1e-4, beta=0.001)
+    for delay in (0, *[1] * 600):
+        x.grad = torch.full_like(x, 100.0)
+        opt.step(delay=delay)
+    assert x.isfinite().all()
+    assert opt.param_groups[0].get("m_scale", 1.0) == 1.0

@@ -218,11 +218,14 @@ def test_a_run_in_which_most_tickets_fail_ends_with_one_sentence(tmp_path: Path)
             lc.fit(problem, steps=60, **options)
     assert not caught
     assert len(lc.Trace.load(tmp_path / "run.parquet")) == 20
+    problem.times = 99  # some attempts at the next ticket may have been made already
+    with pytest.raises(ValueError, match=r"^20 of 21 tickets were given up"):  # also where the call is repeated
+        lc.fit(problem, steps=60, **options)
     problem.times = 0  # corrected
     result = lc.fit(problem, steps=60, **options)
     exactly_once(result, 60)
-    assert result.resumed_at == 20
-    assert len(result.given_up) == 19
+    assert result.resumed_at == 21
+    assert len(result.given_up) == 20
 
 
 @pytest.mark.parametrize("limit", [0.5, 1.0])

@@ -105,7 +105,7 @@ def test_a_model_is_trained_in_place_and_frozen_parts_stay() -> None:
     assert not model[1].training
 
 
-def test_epochs_see_every_sample_once_and_samplers_are_gone_through_like_a_loaders() -> None:
+def test_epochs_see_every_sample_once_and_samplers_are_seeded_order_like_a_loaders() -> None:
     task = Task(network, nn.functional.mse_loss, data(64), batch_size=16)
     whole = torch.cat([task.batch_of(number, 0, 0)[0] for number in range(4)])
     assert torch.equal(whole.sort(0).values, data(64).tensors[0].sort(0).values)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import operator
 import sys
+from collections.abc import Mapping
 from numbers import Real
 from typing import Any, NamedTuple
 
-__all__ = ["AT_LEAST_ZERO", "POSITIVE", "UNIT", "Range", "checked_flag", "several", "whole_number"]
+__all__ = ["AT_LEAST_ZERO", "POSITIVE", "UNIT", "Range", "checked_flag", "plain_numbers", "several", "whole_number"]
 
 
 class Range(NamedTuple):
@@ -87,3 +88,8 @@ def checked_flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"Invalid {name} value: {value!r} (expected True or False)")
     return value
+
+
+def plain_numbers(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with scalars of numpy and torch as Python's numbers, which a record can hold."""
+    return {name: value.item() if getattr(value, "ndim", None) == 0 else value for name, value in options.items()}

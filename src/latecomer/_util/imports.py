@@ -22,6 +22,9 @@ def import_file(file: str | os.PathLike[str]) -> ModuleType:
         raise ValueError(f"Invalid file to import: {str(file)!r} (expected a Python file: path/to/rules.py)")
     if not path.is_file():
         raise ValueError(f"There is no file {str(file)!r} to import")
+    main = sys.modules.get("__main__")
+    if Path(getattr(main, "__file__", None) or "").resolve() == path.resolve():
+        return main  # type: ignore[return-value]  # the script that is running: a second time it would register twice
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)

@@ -17,6 +17,10 @@ _MOVED = (
     ".bfloat16(), .half() or .double() and do not replace parameters or layers; move the inputs instead, use "
     "autocast='bfloat16' for bfloat16, convert the model before the run, and evaluate a copy.deepcopy(model)"
 )
+_CHANGED = (
+    "The loss or the model changes the parameter {name!r} in place, which would be lost: the server holds them. "
+    "Compute with a changed copy instead; for nn.Embedding(max_norm=...) leave max_norm out and normalise the output"
+)
 
 
 class _Views(NamedTuple):
@@ -95,8 +99,12 @@ class FlatModule:
         for p, view in zip(self._params, views, strict=True):
             p.grad = view
         out.zero_()
+        versions = [p._version for p in self._params]
         with self.intact("The loss"):
             value = loss(module)
+        for name, p, version in zip(self._names, self._params, versions, strict=True):
+            if p._version != version:
+                raise ValueError(_CHANGED.format(name=name))
         if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
             shown = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
             raise TypeError(f"A problem's loss must return one number that depends on the parameters, got {shown}")

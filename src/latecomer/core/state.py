@@ -23,6 +23,8 @@ __all__ = ["NON_FINITE_LIMIT", "RunState", "hyper_parameters"]
 
 NON_FINITE_LIMIT = 100
 """Number of consecutive non-finite contributions that ends a run."""
+_REMEMBERED = ("m", "v", "d", "q", "exp_avg", "exp_avg_sq", "momentum_buffer", "square_avg", "sum")
+"""State of optimizers that stays zero as long as all gradients are: ours and torch's."""
 _MUST_HAVE_MOVED = 100  # number of applied contributions after which unchanged parameters give a warning
 
 
@@ -119,14 +121,20 @@ class RunState:
                 self.diverged_at = outcome.arrival
 
     def _warn_if_unmoved(self) -> None:
-        if digest(self.flat.x) == self.start:
+        if digest(self.flat.x) == self.start or self._only_decayed():
             rates = sorted({float(group["lr"]) for group in self.optimizer.param_groups})
             warnings.warn(
-                f"After {_MUST_HAVE_MOVED} applied contributions no parameter has changed (lr is now "
+                f"After {_MUST_HAVE_MOVED} applied contributions no parameter has changed by a gradient (lr is now "
                 f"{', '.join(f'{lr:g}' for lr in rates)}). Usual reasons: lr is 0 or too small for the parameters' "
                 "dtype, the loss does not depend on the parameters, or those it depends on have requires_grad=False",
                 stacklevel=2,
             )
+
+    def _only_decayed(self) -> bool:
+        """Whether the parameters have moved by weight decay alone: every gradient that was remembered is zero."""
+        states = [state for state in self.optimizer.state.values() if isinstance(state, dict)]
+        remembered = [state[key] for state in states for key in _REMEMBERED if isinstance(state.get(key), Tensor)]
+        return bool(remembered) and not any(bool(buffer.any()) for buffer in remembered)
 
     def describe(self) -> dict[str, Any]:
         """Return what identifies the run, so that a checkpoint of another run is refused."""

@@ -141,10 +141,10 @@ def catch_up(
     """Do ``m = decay·m + weight·g; x -= lr·m + missed·g`` in place, with ``m = scale·b``, and return the new scale.
 
     Nesterov's form of torch's kernel does ``b = n·b + w·g; x -= missed·(g + n·b)``. That is the same for
-    ``n² = decay·scale·lr/missed``, ``w = weight/scale'`` and the new scale ``scale' = n·missed/lr``. The scale depends
-    on numbers alone, so it is the same however the parameters are laid out.
+    ``n² = decay·scale·lr/missed``, ``w = weight/scale'`` and the new scale ``scale' = n·missed/lr``. The scale does not
+    depend on how the parameters are laid out.
     """
-    if lr > 0.0 and missed > 0.0 and decay > 0.0:
+    if lr > 0.0 and missed > 0.0 and decay > 0.0 and _rescalable(xs):
         n = math.sqrt(decay * scale * lr / missed)
         after = n * missed / lr
         if _SCALES[0] < after < _SCALES[1]:
@@ -189,6 +189,7 @@ def adamw(
     a = old / (old + new) if old + new > 0.0 else 1.0
     e = decay[1] * q / after2 if after2 > 0.0 else 1.0
     exact = min(after, after2) > _SCALES[0] and max(a, e) < 1.0 - 1e-9 and (not missed or a > _LEAST_SHARE)
+    exact = exact and _rescalable(xs)
     if not exact:
         after, after2 = p, q
     root = math.sqrt(after2 / present)
@@ -244,6 +245,11 @@ def _in_pieces(*tensors: list[Tensor]) -> Iterator[Sequence[list[Tensor]]]:
 def _late_step(device: torch.device) -> Tensor:
     """Return a count of steps after which torch's own correction of the bias is 1."""
     return torch.full((), 1e18, device=device)
+
+
+def _rescalable(xs: list[Tensor]) -> bool:
+    """Whether buffers have room for units of their own; float16 would overflow, or lose its small numbers."""
+    return all(x.dtype is not torch.float16 for x in xs)
 
 
 def _probed(x: Tensor) -> bool:

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from torch import Tensor
 from torch.optim import Optimizer
 
 __all__ = ["LightOptimizer"]
@@ -33,5 +34,10 @@ class LightOptimizer(Optimizer):
         return _state_dict(self)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a `state_dict`."""
+        """Load a `state_dict`; every state keeps its dtype, where torch casts it to that of its parameter."""
         _load_state_dict(self, state_dict)
+        ids = [i for group in state_dict["param_groups"] for i in group["params"]]
+        for i, p in zip(ids, (p for group in self.param_groups for p in group["params"]), strict=True):
+            for key, saved in state_dict["state"].get(i, {}).items():
+                if isinstance(saved, Tensor) and saved.dtype is not self.state[p][key].dtype:
+                    self.state[p][key] = saved.detach().clone().to(self.state[p][key].device)

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from .._util.checks import whole_number
+from .._util.naming import stable_name
 from .._util.suggest import unknown
 from .adamw import CatchUpAdamW
 from .base import AsyncOptimizer
@@ -281,20 +282,15 @@ def as_method(method: MethodLike) -> Method:
         )
     if isinstance(method, type):
         own = METHODS.get(getattr(method, "method", ""))
-        return own if own is not None and own.optimizer is method else Method(_stable_name(method), method)
-    return Method(_stable_name(method), method, takes_options=False)
+        return own if own is not None and own.optimizer is method else Method(_name_of(method), method)
+    return Method(_name_of(method), method, takes_options=False)
 
 
-def _stable_name(function: Any) -> str:
-    """Name a class or a function in the same way in every process, and in a script as where the script is imported."""
-    if isinstance(function, functools.partial):
-        return _stable_name(function.func)
-    named = function if hasattr(function, "__qualname__") else type(function)
-    module = named.__module__
-    if module in ("__main__", "__mp_main__"):
-        file = getattr(sys.modules.get(module), "__file__", None)
-        module = Path(file).stem if file else module
-    return f"{module}.{named.__qualname__}"
+def _name_of(function: Any) -> str:
+    """Name a class or a function; an object that can be called has the name of its class."""
+    return stable_name(
+        function if isinstance(function, functools.partial) or hasattr(function, "__qualname__") else type(function)
+    )
 
 
 def register(

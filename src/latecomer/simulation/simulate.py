@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._util.checks import checked_flag, whole_number
+from .._util.checks import checked_flag, plain_numbers, whole_number
 from .._util.interrupts import interrupts_between_arrivals
 from .._util.memory import check_memory
 from ..core.callbacks import Callback, ProgressLike, all_callbacks
@@ -219,6 +219,7 @@ def simulate(
         True
     """
     _check_arguments(problem, trace, scheduler)
+    options = plain_numbers(options)
     method, policy = method_and_policy(method, policy, trace.header.workers, options)
     if trace.header.policy != policy.name:
         raise ValueError(

@@ -54,7 +54,7 @@ class FaultHandling(ABC):
         self._deferred_warnings: list[str] = []
         self._unreported = 0  # given-up tickets without a warning of their own
         self._give_up_reasons: Counter[str] = Counter()
-        self._at_start = (0, 0)  # given-up tickets and arrivals when this call began
+        self._given_up_before = 0  # given-up tickets when this call began
         self._warned_missing = False
 
     @property
@@ -122,21 +122,17 @@ class FaultHandling(ABC):
 
     @property
     def _too_many_given_up(self) -> bool:
-        given_up, arrivals = self._since_start
-        return given_up > self.give_up_limit * arrivals
-
-    @property
-    def _since_start(self) -> tuple[int, int]:
-        """Given-up tickets and arrivals of this call: what failed before a restart may work now."""
-        before_given_up, before = self._at_start
-        return self.server.given_up - before_given_up, self.server.arrivals - before
+        return self.server.given_up > self.give_up_limit * self.server.arrivals
 
     def _check_given_up(self) -> None:
         """End the run if too many tickets were given up.
 
-        It is called after an arrival was counted, so the checkpoint and the record of the ended run include it.
+        It is called after an arrival was counted, so the checkpoint and the record of the ended run include it. All
+        tickets of the run count. But a resumed run goes on until it gives up another one: the task may be correct now.
         """
-        if self._too_many_given_up and self._since_start[1] >= min(_MIN_TICKETS, self.steps - self._at_start[1]):
+        if self.server.given_up == self._given_up_before:
+            return
+        if self._too_many_given_up and self.server.arrivals >= min(_MIN_TICKETS, self.steps):
             raise ValueError(
                 f"{self._summary()}, more than give_up_limit={self.give_up_limit:g} allows. Correct the task; with a "
                 "checkpoint, the same call then continues the run"
@@ -145,7 +141,7 @@ class FaultHandling(ABC):
     def _report(self, ticket: Ticket, failed: int, reason: str) -> None:
         """Prepare the warning of a ticket that is given up."""
         self._give_up_reasons[reason] += 1
-        if self._since_start[0] >= _MAX_WARNINGS:
+        if self.server.given_up - self._given_up_before >= _MAX_WARNINGS:
             self._unreported += 1
             return
         samples = f"sample {ticket.sample}"
@@ -156,11 +152,11 @@ class FaultHandling(ABC):
         )
 
     def _summary(self) -> str:
-        """Return how many tickets were given up in this call, and the most frequent reasons."""
-        given_up, arrivals = self._since_start
+        """Return how many tickets were given up, and the most frequent reasons in this call."""
         common = self._give_up_reasons.most_common(3)
         reasons = "; ".join(reason if len(common) == 1 else f"{reason} ({times} times)" for reason, times in common)
-        return f"{given_up} of {arrivals} tickets were given up ({reasons})"
+        why = reasons or "all before the run was resumed"
+        return f"{self.server.given_up} of {self.server.arrivals} tickets were given up ({why})"
 
     def _emit_deferred_warnings(self, at_end: bool = False) -> None:
         """Warn of given-up tickets, unless so many are that an error with a summary may follow."""
@@ -169,7 +165,7 @@ class FaultHandling(ABC):
         for message in self._deferred_warnings:
             warnings.warn(message, stacklevel=2)
         self._deferred_warnings = []
-        if at_end and self._unreported:
+        if at_end and (self._unreported or (self._too_many_given_up and not self._give_up_reasons)):
             warnings.warn(f"{self._summary()} and count with weight zero", stacklevel=2)
             self._unreported = 0
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .._util.checks import POSITIVE, Range, whole_number
+from .._util.checks import POSITIVE, Range, plain_numbers, whole_number
 from .._util.files import writable_file
 from .._util.interrupts import interrupts_between_arrivals
 from .._util.naming import stable_name
@@ -116,7 +116,8 @@ def fit(
         tensorboard: A folder for TensorBoard; needs ``latecomer[tensorboard]``.
         attempts: How often a ticket may kill its worker or raise before it counts with weight zero.
         give_up_limit: The run ends with an error when more than this share of the tickets has failed so often, once
-            there have been 20 tickets. The checkpoint and the record are kept. 1 never ends a run.
+            there have been 20 tickets. The checkpoint and the record are kept. With 1 only a task that
+            fails on all of its first tickets ends a run.
         timeout: Seconds after which a job counts as hung; its worker is killed and the ticket issued again. Set it well
             above the longest job.
         min_workers: Number of workers that must be ready before the run begins; all of them by default.
@@ -136,6 +137,7 @@ def fit(
     """
     _check_arguments(scheduler, sync, policy, {"checkpoint": checkpoint, "record": record, "tensorboard": tensorboard})
     workers = whole_number("workers", workers, least=1)
+    options = plain_numbers(options)
     rule, decides = method_and_policy(method, "synchronous" if sync else policy, workers, options)
     attempts, seed = whole_number("attempts", attempts, least=1), whole_number("seed", seed)
     least = workers if min_workers is None else whole_number("min_workers", min_workers, least=1)

@@ -204,7 +204,7 @@ class TrainingLoop(FaultHandling):
             on_arrival: Called after every arrival.
         """
         before = self.server.arrivals
-        self._at_start = self.server.given_up, before
+        self._given_up_before = self.server.given_up
         self.set_interrupts(interrupted)
         while not self._over() and not interrupted:
             # One event at a time: a checkpoint, made by `on_arrival`, must see the state between two arrivals.
@@ -221,8 +221,8 @@ class TrainingLoop(FaultHandling):
                         break
             self._kill_timed_out()
             self._warn_missing_workers()
+        self._emit_deferred_warnings(at_end=True)
         if not interrupted:  # an interrupted run saves its state and ends; the rest is done when it resumes
-            self._emit_deferred_warnings(at_end=True)
             self._events.extend(self.evaluator.finish(self.now))
             self._reap()
 

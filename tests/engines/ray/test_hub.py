@@ -22,7 +22,7 @@ from latecomer.engines.ray.link import LostError, serve
 from latecomer.testing import Probe
 
 SPEC = WorkerSpec(Probe(), size=10, dtype=torch.float64, points=2)
-PATIENCE = 60.0  # seconds
+TIMEOUT = 60.0  # seconds
 
 
 # ---- valid heads with anything in them ---------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class Proxy:
         for pair in self.pairs:
             self.cut(pair)
         for thread in self._threads:
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT)
         for end in (self._listener, *(end for pair in self.pairs for end in pair)):
             end.close()
 
@@ -166,7 +166,7 @@ class Far:
     def close(self) -> None:
         self.hub.close()
         self.proxy.close()
-        self.thread.join(PATIENCE)
+        self.thread.join(TIMEOUT)
 
 
 @pytest.fixture
@@ -178,21 +178,21 @@ def far() -> Iterator[Far]:
 
 def test_a_transfer_longer_than_the_silence_limit_ends_no_worker(far: Far) -> None:
     hub, proxy = far.hub, far.proxy
-    assert isinstance(hub.wait(PATIENCE)[0], Ready)
+    assert isinstance(hub.wait(TIMEOUT)[0], Ready)
     proxy.gates[0].clear()
     hub.send(0, Job(7, 0))
     for _ in range(7):  # beats: five in the time after which a worker counts as silent
-        assert hub.socket.poll(1000 * PATIENCE)
+        assert hub.socket.poll(1000 * TIMEOUT)
         assert hub.receive() == []
     assert hub.silent() == []
     proxy.gates[0].set()
-    assert isinstance(hub.wait(PATIENCE)[0], Done)
+    assert isinstance(hub.wait(TIMEOUT)[0], Done)
     assert far.errors == []
 
 
 def test_a_worker_that_can_only_not_be_heard_of_any_more_ends(far: Far) -> None:
-    assert isinstance(far.hub.wait(PATIENCE)[0], Ready)
-    assert far.hub.socket.poll(1000 * PATIENCE)  # a beat
+    assert isinstance(far.hub.wait(TIMEOUT)[0], Ready)
+    assert far.hub.socket.poll(1000 * TIMEOUT)  # a beat
     far.proxy.cut(far.proxy.pairs[1])
-    far.thread.join(PATIENCE)
+    far.thread.join(TIMEOUT)
     assert "is lost" in str(far.errors[0])

@@ -31,18 +31,18 @@ while len(data) < size:
 from latecomer.engines.ray.link import serve
 serve(*pickle.loads(data))
 """
-PATIENCE = 60  # seconds that anything here may take
+TIMEOUT = 60  # seconds that anything here may take
 
 
 def ip(*words: str, inside: int | None = None) -> None:
     where = [] if inside is None else ["nsenter", "-t", str(inside), "-n"]
-    subprocess.run([*where, "ip", *words], check=True, capture_output=True, timeout=PATIENCE)
+    subprocess.run([*where, "ip", *words], check=True, capture_output=True, timeout=TIMEOUT)
 
 
 def hear(process: subprocess.Popen[bytes], word: bytes) -> bool:
     """Wait until a process says this; False if it ends, or says nothing for too long."""
     assert process.stdout is not None
-    ready, _, _ = select.select([process.stdout], [], [], PATIENCE)
+    ready, _, _ = select.select([process.stdout], [], [], TIMEOUT)
     return bool(ready) and os.read(process.stdout.fileno(), 1) == word
 
 
@@ -72,13 +72,13 @@ def there() -> Iterator[subprocess.Popen[bytes]]:
         yield process
     finally:
         process.kill()
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT)
         for pipe in (process.stdin, process.stdout):
             assert pipe is not None
             pipe.close()
 
 
-@pytest.mark.timeout(5 * PATIENCE)
+@pytest.mark.timeout(5 * TIMEOUT)
 def test_a_cut_cable_is_noticed_and_what_comes_back_is_not_heard(there: subprocess.Popen[bytes]) -> None:
     spec = WorkerSpec(Gate(), size=10, dtype=torch.float64)
     slot = own_slot(spec)
@@ -87,7 +87,7 @@ def test_a_cut_cable_is_noticed_and_what_comes_back_is_not_heard(there: subproce
         assert there.stdin is not None
         work = pickle.dumps((hub.admit(0), spec))
         there.stdin.write(len(work).to_bytes(8, "little") + work)
-        assert [type(event) for event in hub.wait(PATIENCE)] == [Ready]
+        assert [type(event) for event in hub.wait(TIMEOUT)] == [Ready]
         hub.send(0, Job(number=4, slot=0))
         assert hear(there, b"j")  # it has the job
         ip("link", "set", "wire", "down", inside=there.pid)
@@ -95,13 +95,13 @@ def test_a_cut_cable_is_noticed_and_what_comes_back_is_not_heard(there: subproce
         while not hub.silent():  # it returns when there is something to read, and there is nothing
             assert hub.wait(1.0) == []
             waits += 1
-            assert waits < PATIENCE
+            assert waits < TIMEOUT
         assert hub.silent() == [0]
         hub.dismiss(0)
         ip("link", "set", "wire", "up", inside=there.pid)
         slot.gradient.fill_(3.0)
         there.stdin.close()  # it has the job's result now, and a wire
-        there.wait(PATIENCE)  # it ends by itself, with the connection
+        there.wait(TIMEOUT)  # it ends by itself, with the connection
         assert hub.receive() == []
         assert (slot.gradient == 3.0).all()
     finally:

@@ -24,20 +24,20 @@ WAYS: dict[str, dict[str, Any]] = {
     "zeromq": {"shared": False},
     "object-store": {"data_plane": "object-store"},
 }
-PATIENCE = 180.0  # seconds; every process of Ray's imports torch anew
+TIMEOUT = 180.0  # seconds; every process of Ray's imports torch anew
 # What depends on the way of the tensors; how processes start and end is the same on all ways.
 TENSORS = ["bits", "nan", "raising", "evaluating", "crashing", "averages", "order"]
 
 
 def test_the_contract(ray_cluster: Any) -> None:
-    assert len(check_engine(partial(RayEngine, ray_cluster.address), timeout=PATIENCE)) == len(CHECKS)
+    assert len(check_engine(partial(RayEngine, ray_cluster.address), timeout=TIMEOUT)) == len(CHECKS)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_contract_on_another_way(way: str, ray_cluster: Any) -> None:
     """With LATECOMER_ALL_WAYS=1 all of it: the full contract kills a dozen processes, which take seconds to start."""
     only = CHECKS if os.environ.get("LATECOMER_ALL_WAYS") else TENSORS
-    check_engine(partial(RayEngine, ray_cluster.address, **WAYS[way]), only=only, timeout=PATIENCE)
+    check_engine(partial(RayEngine, ray_cluster.address, **WAYS[way]), only=only, timeout=TIMEOUT)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -54,7 +54,7 @@ class Nodes(lc.training.Callback):
     def __init__(self, cluster: Any, node: Any) -> None:
         self.cluster, self.doomed, self.new = cluster, node, None
         self.came, self.back = set[int](), set[int]()
-        self.until = time.monotonic() + PATIENCE
+        self.until = time.monotonic() + TIMEOUT
 
     def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
         self.came.add(ticket.worker)

@@ -20,7 +20,7 @@ from processes import ended
 
 ROOT = Path(__file__).parents[3]
 LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
-PATIENCE = 120
+TIMEOUT = 120
 pytestmark = [
     pytest.mark.xdist_group("ray"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -96,7 +96,7 @@ def goes_on(folder: Path, engine: Any) -> None:
 def test_a_killed_server_admitted_no_stranger_and_leaves_nothing(tmp_path: Path) -> None:
     with start(tmp_path) as server:
         try:
-            out, _ = server.communicate(timeout=PATIENCE)
+            out, _ = server.communicate(timeout=TIMEOUT)
         finally:
             server.kill()
     assert server.returncode == -9, (tmp_path / "said").read_text()
@@ -115,10 +115,10 @@ def test_a_head_that_is_killed_takes_the_server_along_and_the_run_goes_on_with_t
     with second_head(cpus=3) as cluster, start(tmp_path, cluster.address) as server:
         try:
             assert server.stdout is not None
-            assert select.select([server.stdout], [], [], PATIENCE)[0]
+            assert select.select([server.stdout], [], [], TIMEOUT)[0]
             assert server.stdout.readline() == "here\n"
             cluster.remove_node(cluster.head_node, allow_graceful=False)
-            assert server.wait(PATIENCE) == 1
+            assert server.wait(TIMEOUT) == 1
         finally:
             server.kill()
     assert "GCS may have been killed" in (tmp_path / "said").read_text()
@@ -144,6 +144,6 @@ def test_nobody_is_let_in_without_the_token(ray_cluster: Any, tmp_path: Path) ->
     env = {**known, "HOME": str(tmp_path), "RAY_NUM_REDIS_GET_RETRIES": "2"}
     for own in ({}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}):
         words = [sys.executable, "-c", STRANGER, ray_cluster.address]
-        run = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, env={**env, **own})
+        run = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT, env={**env, **own})
         assert run.stdout.startswith("refused: "), run.stdout + run.stderr
         assert "InvalidAuthToken" in run.stderr

@@ -17,14 +17,14 @@ from processes import ended
 from ray_marks import ON_RAY
 
 pytestmark = ON_RAY
-PATIENCE = 120.0  # seconds
+TIMEOUT = 120.0  # seconds
 SPEC = WorkerSpec(lc.problems.quadratic(noise=0.0), size=10, dtype=torch.float64)
 
 
 def hear(engine: RayEngine, *kinds: type) -> list[Any]:
     """Wait for one event of each kind, and no other."""
     found: list[Any] = []
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + TIMEOUT
     while len(found) < len(kinds):
         assert time.monotonic() < until, found
         found += engine.events(1.0)
@@ -73,7 +73,7 @@ class Join(lc.training.Callback):
 
     def __init__(self, cluster: Any) -> None:
         self.cluster, self.node, self.workers = cluster, None, set[int]()
-        self.until = time.monotonic() + PATIENCE
+        self.until = time.monotonic() + TIMEOUT
 
     def arrived(self, run: Any, ticket: Any, outcome: Any, loss: float) -> None:
         self.workers.add(ticket.worker)
