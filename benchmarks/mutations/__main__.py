@@ -16,10 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
-from latecomer.report.markdown import write_table
+from latecomer.report.markdown import Part, write_table
 
 from .judge import BAD, HEADS, counts, run
 
@@ -41,20 +38,14 @@ def main() -> int:
     for each in failed if given.only is None else findings:
         print(f"{each.number} {each.target}: {each.outcome}: {each.what}: {each.detail[:300]}")
     rows = counts(all_targets)
-    shown = Table(*HEADS)
-    for row in rows:
-        shown.add_row(*map(str, row))
-    Console().print(shown)
-    seconds = time.monotonic() - start
+    cells = [[str(cell) for cell in row] for row in rows]
+    print("\n".join(Part(HEADS, cells).lines()).strip())
     title = f"{len(findings):,} mutations with seed {given.seed}, {len(failed)} failures"
-    print(f"{title}, in {seconds:.0f} s")
+    print(f"{title}, in {time.monotonic() - start:.0f} s")
     if given.out is not None:
-        given.out.mkdir(parents=True, exist_ok=True)
         command = shlex.join(["python", "-m", "benchmarks.mutations", *sys.argv[1:]])
-        cells = [[str(cell) for cell in row] for row in rows]
-        write_table(
-            given.out, "mutations", title, HEADS, cells, command, [dict(zip(HEADS, row, strict=True)) for row in rows]
-        )
+        numbers = [dict(zip(HEADS, row, strict=True)) for row in rows]
+        write_table(given.out, "mutations", title, HEADS, cells, command, numbers)
     return 1 if failed else 0
 
 
