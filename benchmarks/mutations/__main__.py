@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 import time
 from pathlib import Path
 
-from .judge import BAD, run, table
+from latecomer.report.markdown import Part, write_table
+
+from .judge import BAD, HEADS, counts, run
 
 
 def main() -> int:
@@ -24,6 +27,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, default=None, help="number of the one mutation to repeat")
+    parser.add_argument("--out", type=Path, default=None, help="folder for the table, mutations.md, and the counts")
     parser.add_argument("--json", type=Path, default=None, help="file for all findings")
     given = parser.parse_args()
     start = time.monotonic()
@@ -33,9 +37,15 @@ def main() -> int:
     failed = [each for each in findings if each.outcome in BAD]
     for each in failed if given.only is None else findings:
         print(f"{each.number} {each.target}: {each.outcome}: {each.what}: {each.detail[:300]}")
-    print(table(all_targets))
-    seconds = time.monotonic() - start
-    print(f"{len(findings):,} mutations with seed {given.seed} in {seconds:.0f} s, {len(failed)} failures")
+    rows = counts(all_targets)
+    cells = [[str(cell) for cell in row] for row in rows]
+    print("\n".join(Part(HEADS, cells).lines()).strip())
+    title = f"{len(findings):,} mutations with seed {given.seed}, {len(failed)} failures"
+    print(f"{title}, in {time.monotonic() - start:.0f} s")
+    if given.out is not None:
+        command = shlex.join(["python", "-m", "benchmarks.mutations", *sys.argv[1:]])
+        numbers = [dict(zip(HEADS, row, strict=True)) for row in rows]
+        write_table(given.out, "mutations", title, HEADS, cells, command, numbers)
     return 1 if failed else 0
 
 

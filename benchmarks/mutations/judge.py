@@ -27,10 +27,11 @@ from .arguments import argument_targets
 from .files import file_targets
 from .target import RefusedError, Target
 
-__all__ = ["BAD", "GOOD", "Finding", "Hang", "limited", "one", "run", "table"]
+__all__ = ["BAD", "GOOD", "HEADS", "Finding", "Hang", "counts", "limited", "one", "run"]
 
 GOOD = ("same", "warned", "accepted", "refused")
 BAD = ("raw", "different", "silent", "hang")
+HEADS = ["target", *GOOD, *BAD]
 SECONDS = 20.0
 OURS = str(Path(lc.__file__).parent)
 
@@ -131,10 +132,8 @@ def run(count: int, seed: int = 0, only: int | None = None) -> tuple[list[Findin
         return findings, all_targets
 
 
-def table(all_targets: list[Target]) -> str:
-    """Return the counts as a Markdown table."""
-    lines = [f"| target | {' | '.join(GOOD + BAD)} |", f"|---{'|---' * len(GOOD + BAD)}|"]
+def counts(all_targets: list[Target]) -> list[list[Any]]:
+    """Return the rows of the table: how often each outcome came, by target and in all."""
     total: Counter[str] = sum((each.counts for each in all_targets), Counter())
-    for title, counts in [*((each.name, each.counts) for each in all_targets), ("all", total)]:
-        lines.append(f"| {title} | {' | '.join(str(counts[outcome]) for outcome in GOOD + BAD)} |")
-    return "\n".join(lines)
+    named = [*((each.name, each.counts) for each in all_targets), ("all", total)]
+    return [[name, *(found[outcome] for outcome in GOOD + BAD)] for name, found in named]

@@ -38,8 +38,10 @@ class Target:
 def damage(rng: random.Random, path: Path) -> str:
     """Damage a file in one of the ways in which files get damaged, or are crafted."""
     data = bytearray(path.read_bytes())
-    kind = rng.choice(["flip"] * 6 + ["flips", "cut", "append", "zeros", "random", "empty", "gone", "twice", "swap"])
-    at = rng.randrange(max(1, len(data)))
+    others = ["flips", "cut", "append", "zeros", "random", "empty", "gone", "twice", "swap", "remove", "insert"]
+    kind = rng.choice(["flip"] * 6 + others)
+    # Damage at the end is hardest to tell from what a crash leaves.
+    at = rng.randrange(max(0, len(data) - 64) if rng.random() < 0.25 else 0, max(1, len(data)))
     if kind == "flip" and data:
         data[at] ^= 1 << rng.randrange(8)
     elif kind == "flips":
@@ -53,6 +55,10 @@ def damage(rng: random.Random, path: Path) -> str:
         data[at : at + 64] = bytes(len(data[at : at + 64]))
     elif kind == "random":
         data[at : at + 16] = rng.randbytes(len(data[at : at + 16]))
+    elif kind == "remove":
+        del data[at : at + 1]
+    elif kind == "insert":
+        data[at:at] = rng.randbytes(1)
     elif kind == "empty":
         data.clear()
     elif kind == "twice":

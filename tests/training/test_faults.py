@@ -21,8 +21,9 @@ import latecomer as lc
 from engine_tasks import Trouble, regression, score
 from latecomer.bench import soak
 from latecomer.cli.main import main
-from latecomer.engines import Died, Done, Event
+from latecomer.engines import Died, Done, Event, local
 from latecomer.engines.inline import InlineEngine
+from latecomer.engines.local import LocalEngine
 from latecomer.testing import KillAt
 from latecomer.testing.engine import _ended, _shared_memory
 from latecomer.training import replay
@@ -315,6 +316,47 @@ def test_a_killed_fork_server_is_replaced_and_nothing_is_lost(tmp_path: Path) ->
     assert result.deaths == 2
     assert result.history["loss"].null_count() == 0
     replays(result, task)
+
+
+class WithoutForkServer(LocalEngine):
+    """Kills the fork server twice before any worker is ready."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kills = 0
+
+    def events(self, timeout: float | None = None) -> list[Event]:
+        if self.kills < 2 and self._seats:
+            self.kills += 1
+            os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)  # type: ignore[attr-defined]
+        return super().events(timeout)
+
+
+@pytest.mark.filterwarnings("ignore:After 30 s")  # on a busy machine
+def test_a_fork_server_killed_at_the_start_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_gone, seen = local._is_gone, set()
+
+    def late(server: int) -> bool:  # its files are closed some time before the system says that it has ended
+        first = server not in seen
+        seen.add(server)
+        return not first and is_gone(server)
+
+    monkeypatch.setattr(local, "_is_gone", late)
+    engine = WithoutForkServer()
+    result = lc.fit(regression(), steps=10, engine=engine, **OPTIONS)
+    exactly_once(result, 10)
+    assert engine.kills == 2
+    assert seen
+
+
+def test_a_worker_without_fork_server_is_ended_and_no_process_that_has_its_number_now() -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        local._end(process.pid, "12345")
+        local._end(process.pid, "")
+        assert process.poll() is None
+        local._end(process.pid, local._start_time(process.pid))
+        assert process.wait(5) == -signal.SIGKILL
+    assert local._start_time(process.pid) == ""
 
 
 def test_a_fork_server_that_dies_for_ever_gets_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

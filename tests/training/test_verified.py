@@ -23,7 +23,7 @@ from latecomer.cli.main import main
 from latecomer.core.checkpoint import Checkpoints, _digest_of_state
 from latecomer.core.structure import structure
 from latecomer.training import replay
-from latecomer.training.journal import _SIZE, Journal
+from latecomer.training.journal import _SIZE, Journal, _entry, _packed
 
 OPTIONS: dict[str, Any] = {"lr": 0.05, "workers": 2, "engine": "inline", "checkpoint_every": 10}
 
@@ -198,7 +198,7 @@ def test_a_flipped_bit_in_the_journal_is_repaired_and_told(tmp_path: Path) -> No
     assert not journal.look(0).repaired
 
 
-def test_damage_in_the_journal_is_told_from_a_torn_end_and_a_copy_is_kept(tmp_path: Path) -> None:
+def test_damage_in_the_journal_is_told_and_a_copy_is_kept(tmp_path: Path) -> None:
     journal = killed(tmp_path)
     (tmp_path / "journal.damaged").write_text("an earlier one")
     for bit in range(3):
@@ -216,20 +216,100 @@ def test_damage_in_the_journal_is_told_from_a_torn_end_and_a_copy_is_kept(tmp_pa
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("torn", ["cut", "zeros"])
-def test_a_torn_end_is_normal(torn: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("missing", [1, 7, _SIZE - 1, _SIZE])
+def test_an_incomplete_last_entry_is_normal(missing: int, tmp_path: Path) -> None:
     journal = killed(tmp_path)
-    content = journal.path.read_bytes()
-    journal.path.write_bytes(content[:-7] if torn == "cut" else content + bytes(_SIZE))
+    journal.path.write_bytes(journal.path.read_bytes()[:-missing])
     assert resumed(tmp_path)[0] in (36, 37)
+    assert not list(tmp_path.glob("journal.damaged*"))
 
 
-def test_several_damaged_entries_are_no_torn_end(tmp_path: Path) -> None:
+def without(content: bytes, at: int) -> bytes:
+    return content[:at] + content[at + 1 :]
+
+
+def flipped(content: bytes, *bits: int) -> bytes:
+    number = int.from_bytes(content, "little")
+    for bit in bits:
+        number ^= 1 << bit
+    return number.to_bytes(len(content), "little")
+
+
+DAMAGED_ENDS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "two bits in the last entry": ("entry", lambda c: flipped(c, 8 * (len(c) - _SIZE) + 3, 8 * len(c) - 60)),
+    "zeros in the last three": ("3 entries", lambda c: c[: -3 * _SIZE] + bytes(3 * _SIZE)),
+    "zeros behind the last": ("entry", lambda c: c + bytes(_SIZE)),
+    "random bytes in the last 20": ("20 entries", lambda c: c[: -20 * _SIZE] + random.Random(1).randbytes(20 * _SIZE)),
+    "a byte less, 20 before the end": ("19 entries", lambda c: without(c, len(c) - 20 * _SIZE + 5)),
+    "a byte more, 20 before the end": ("20 entries", lambda c: c[: -20 * _SIZE + 5] + b"z" + c[-20 * _SIZE + 5 :]),
+    "a byte less in the last": ("entry", lambda c: without(c, len(c) - 20)),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED_ENDS)
+def test_a_damaged_end_is_told_and_a_copy_is_kept(what: str, tmp_path: Path) -> None:
     journal = killed(tmp_path)
-    content = journal.path.read_bytes()
-    journal.path.write_bytes(content[: -2 * _SIZE] + b"\xff" * 2 * _SIZE)
-    with pytest.warns(UserWarning, match=r"The last 2 entries of .* are damaged: the run resumes at arrival 36"):
-        assert resumed(tmp_path)[0] == 36
+    said, change = DAMAGED_ENDS[what]
+    damaged = change(journal.path.read_bytes())
+    journal.path.write_bytes(damaged)
+    counted = sum(entry.kind == b"A" for entry in journal.read(0))
+    match = rf"The last {said} of .* cannot be read: the run resumes at arrival {counted}, .*; a copy is in journal\.da"
+    with pytest.warns(UserWarning, match=match):
+        assert resumed(tmp_path)[0] == counted
+    assert (tmp_path / "journal.damaged").read_bytes() == damaged
+
+
+def doubled(content: bytes) -> bytes:
+    return content[: -10 * _SIZE] + content[-10 * _SIZE : -9 * _SIZE] + content[-10 * _SIZE :]
+
+
+def swapped(content: bytes) -> bytes:
+    a, b = content[-10 * _SIZE : -9 * _SIZE], content[-9 * _SIZE : -8 * _SIZE]
+    return content[: -10 * _SIZE] + b + a + content[-8 * _SIZE :]
+
+
+def changed(**values: Any) -> Callable[[bytes], bytes]:
+    def change(content: bytes) -> bytes:
+        entry = _entry(content[-10 * _SIZE : -9 * _SIZE])
+        assert entry is not None
+        return content[: -10 * _SIZE] + _packed(entry._replace(**values)) + content[-9 * _SIZE :]
+
+    return change
+
+
+MISMATCHES: dict[str, Callable[[bytes], bytes]] = {
+    "doubled": doubled,
+    "swapped": swapped,
+    "another time": changed(at=-1.0),
+    "no time": changed(at=float("nan")),
+    "another worker": changed(worker=7),
+    "another ticket": changed(number=3),
+    "another group": changed(kind=b"A", group=9),
+    "another kind": changed(kind=b"?"),
+}
+
+
+@pytest.mark.parametrize("what", MISMATCHES)
+def test_a_journal_that_does_not_follow_is_told_and_a_copy_is_kept(what: str, tmp_path: Path) -> None:
+    journal = killed(tmp_path)
+    damaged = MISMATCHES[what](journal.path.read_bytes())
+    journal.path.write_bytes(damaged)
+    match = (
+        r"does not match its checkpoint \(.*\): its last (9|10|11) entries .* at arrival 3\d instead of 3\d; a copy is"
+    )
+    with pytest.warns(UserWarning, match=match):
+        assert 30 <= resumed(tmp_path)[0] <= 33
+    assert (tmp_path / "journal.damaged").read_bytes() == damaged
+
+
+def test_a_journal_of_another_run_is_told(tmp_path: Path) -> None:
+    journal, other = killed(tmp_path / "one"), tmp_path / "other"
+    lc.fit(regression(), steps=60, checkpoint=other, **{**OPTIONS, "workers": 3})
+    foreign = (other / "journal").read_bytes()
+    journal.path.write_bytes(foreign)
+    with pytest.warns(UserWarning, match=r"does not match its checkpoint .*; a copy is in journal\.damaged"):
+        resumed(tmp_path / "one")
+    assert (tmp_path / "one" / "journal.damaged").read_bytes() == foreign
 
 
 def test_a_journal_that_ends_before_its_checkpoint_is_told(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from multiprocessing import forkserver, spawn
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -40,6 +41,9 @@ _PROCESS_BYTES = 8 << 20  # what even the smallest worker has for itself, measur
 _FILES = 4  # per worker: two pipes, a sentinel, and one more while it starts
 _STARTS = 6
 _UNKNOWN_CODE = 255  # what Python reports for a process whose fork server is gone
+_GONE_SECONDS = 1.0  # longest time from the closing of a fork server's files to its end
+_GONE_POLL_SECONDS = 0.01
+_IMPORTED_IN = os.getpid()  # in a worker: its fork server, which has imported this module for it
 _END_SECONDS = 10.0
 
 
@@ -51,6 +55,7 @@ class _WorkerProcess:
     jobs: Connection
     answers: Connection
     fork_server: int | None = None
+    start_time: str = ""
     start_error: str = ""
 
 
@@ -125,7 +130,7 @@ class LocalEngine(Engine):
         process = self._started(seat, worker_jobs, worker_answers)
         worker_jobs.close()
         worker_answers.close()
-        self._seats[seat] = _WorkerProcess(process, jobs, answers, _fork_server())
+        self._seats[seat] = _WorkerProcess(process, jobs, answers, _fork_server(), _start_time(process.pid or 0))
         self._selector.register(answers, selectors.EVENT_READ, (seat, True))
         self._selector.register(process.sentinel, selectors.EVENT_READ, (seat, False))
 
@@ -202,9 +207,9 @@ class LocalEngine(Engine):
         worker = self._seats.pop(seat)
         worker.process.join()
         code = worker.process.exitcode or 0
-        without_server = code == _UNKNOWN_CODE and _is_gone(worker.fork_server)
+        without_server = code == _UNKNOWN_CODE and _is_gone_soon(worker.fork_server)
         if without_server:
-            _end(worker.process.pid or 0)
+            _end(worker.process.pid or 0, worker.start_time)
         self._selector.unregister(worker.process.sentinel)
         if worker.answers.fileno() in self._selector.get_map():
             self._selector.unregister(worker.answers)
@@ -298,13 +303,36 @@ def _is_gone(server: int | None) -> bool:
         return False
 
 
-def _end(pid: int) -> None:
-    """Kill a worker whose fork server is gone, and wait: nothing may write to its slot any more."""
+def _is_gone_soon(server: int | None) -> bool:
+    """Whether a fork server has ended, or does so now: its files, on which its workers are seen to end, close first."""
+    until = time.monotonic() + _GONE_SECONDS
+    while not _is_gone(server):
+        if time.monotonic() >= until:
+            return False
+        time.sleep(_GONE_POLL_SECONDS)
+    return True
+
+
+def _start_time(pid: int) -> str:
+    """Return when a process started, in ticks since the system did; empty if it is gone, or without /proc."""
+    try:
+        # The name of the program, in parentheses, may have spaces. The start time is field 22, the state field 3.
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _end(pid: int, start_time: str) -> None:
+    """Kill a worker whose fork server is gone, and wait: nothing may write to its slot any more.
+
+    Nobody keeps its number for it any more, so another process may have it now. That one started at another time.
+    """
     with contextlib.suppress(OSError, AttributeError):  # it is gone already; or not Linux
         waiting = os.pidfd_open(pid)
         try:
-            signal.pidfd_send_signal(waiting, signal.SIGKILL)
-            select.select([waiting], [], [], _END_SECONDS)
+            if start_time and _start_time(pid) == start_time:
+                signal.pidfd_send_signal(waiting, signal.SIGKILL)
+                select.select([waiting], [], [], _END_SECONDS)
         finally:
             os.close(waiting)
 
@@ -314,3 +342,5 @@ def _die_with_server() -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if _IMPORTED_IN not in (os.getpid(), os.getppid()):  # it died before that
+            os.kill(os.getpid(), signal.SIGKILL)

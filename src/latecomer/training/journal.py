@@ -49,8 +49,9 @@ class Found(NamedTuple):
         entries: The entries, up to the first that is damaged or missing.
         repaired: Numbers of the entries among them that had one flipped bit, which the checksum corrects.
         behind: Good entries behind the first that is damaged beyond repair. They cannot be repeated, because the state
-            that they change is lost with the damaged one. None behind an entry that a crash has left incomplete.
-        damaged: Number of entries damaged beyond repair, apart from zeros, which a power failure leaves at the end.
+            that they change is lost with the damaged one.
+        damaged: Number of entries damaged beyond repair. An incomplete one at the end is what a crash leaves, and does
+            not count.
         missing: Whether the file ends before the first of the entries that were asked for.
     """
 
@@ -84,27 +85,40 @@ class Journal:
 
     def look(self, start: int) -> Found:
         """Return the entries from number ``start`` on, and what is damaged."""
-        data = self.path.read_bytes() if self.path.exists() else b""
+        content = self.path.read_bytes() if self.path.exists() else b""
+        data = content[start * _SIZE :]
         entries: list[Entry] = []
         repaired: dict[int, Entry] = {}
         behind: list[Entry] = []
         good, damaged = True, 0
-        for offset in range(start * _SIZE, len(data) - _SIZE + 1, _SIZE):
-            raw = data[offset : offset + _SIZE]
+        whole = len(data) // _SIZE
+        for number in range(whole):
+            raw = data[number * _SIZE : (number + 1) * _SIZE]
             entry = _entry(raw)
             if entry is None and good:
                 entry = _corrected(raw)
                 if entry is not None:
-                    repaired[offset // _SIZE] = entry
+                    repaired[start + number] = entry
             if entry is None:
-                good, damaged = False, damaged + any(raw)
+                good, damaged = False, damaged + 1
             elif entry.kind == _GAP:
                 break
             else:
                 (entries if good else behind).append(entry)
-        return Found(entries, repaired, behind, damaged, len(data) < start * _SIZE)
+        else:
+            damaged += good and not _is_torn(data[whole * _SIZE :])
+        return Found(entries, repaired, behind, damaged, len(content) < start * _SIZE)
 
-    def keep_copy(self) -> Path:
+    def keep_copy(self) -> str:
+        """Copy the file, because what cannot be repeated is cut off; return where the copy is, for a warning."""
+        if not self.path.exists():
+            return ""
+        try:
+            return f"; a copy is in {self._copied().name}"
+        except OSError as error:
+            return f"; it could not be copied ({error.strerror})"
+
+    def _copied(self) -> Path:
         """Copy the file to ``journal.damaged``, or ``journal.damaged-2``, ...: no earlier copy is overwritten."""
         data = self.path.read_bytes()
         for number in itertools.count(1):
@@ -184,6 +198,11 @@ def _entry(raw: bytes) -> Entry | None:
     if _CHECK.unpack_from(raw, _ENTRY.size)[0] != zlib.crc32(body):
         return None
     return Entry(*_ENTRY.unpack(body))
+
+
+def _is_torn(rest: bytes) -> bool:
+    """Whether the incomplete end of a file may be the beginning of an entry: what it has of a checksum must match."""
+    return _CHECK.pack(zlib.crc32(rest[: _ENTRY.size])).startswith(rest[_ENTRY.size :])
 
 
 def _corrected(raw: bytes) -> Entry | None:

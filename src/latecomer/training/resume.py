@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ..engines import Died, Done, Engine, Event, Failed, Job, Ready
 from .evaluator import Evaluator
-from .journal import ABSENT, Entry
+from .journal import ABSENT, COUNTED, Entry
 from .run import JournaledRun, JournalMismatchError
 from .startup import StartupFailures
 
@@ -58,7 +58,7 @@ class JournalRecovery:
             try:
                 counted = self.state.redo(entry, self._recomputed)
             except JournalMismatchError as error:
-                warnings.warn(f"The journal does not match its checkpoint ({error}): resuming before it", stacklevel=3)
+                self._warn_of_mismatch(error, entries[index:])
                 return index
             if entry.kind == b"I":
                 self.reissued += again
@@ -71,6 +71,16 @@ class JournalRecovery:
                 self.evaluator.history.count(loss, outcome.delay)
                 self.handle(self.evaluator.evaluate_if_due(entry.at))
         return len(entries)
+
+    def _warn_of_mismatch(self, error: JournalMismatchError, rest: Sequence[Entry]) -> None:
+        arrivals = self.state.server.arrivals
+        lost = sum(entry.kind in COUNTED for entry in rest)
+        kept = "" if self.state.journal is None else self.state.journal.keep_copy()
+        warnings.warn(
+            f"The journal does not match its checkpoint ({error}): its last {len(rest)} entries cannot be repeated, so "
+            f"the run resumes at arrival {arrivals:,} instead of {arrivals + lost:,}{kept}",
+            stacklevel=4,
+        )
 
     def _recomputed(self, job: Job) -> Done:
         """Compute a counted contribution again, on any worker that is up."""

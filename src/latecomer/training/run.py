@@ -13,7 +13,7 @@ from ..optim import Method
 from ..policy import Policy, Ticket
 from ..problems.base import Problem
 from ..server import Outcome, Points, SlotPool
-from .journal import ABSENT, Entry, Journal
+from .journal import ABSENT, COUNTED, Entry, Journal
 
 __all__ = ["JournalMismatchError", "JournaledRun"]
 
@@ -161,22 +161,17 @@ class JournaledRun(RunState):
 
         Returns:
             Outcome and batch loss of an arrival; None for other entries.
+
+        Raises:
+            JournalMismatchError: The entry does not follow from the state, which has not changed.
         """
-        if entry.kind == b"I":
-            if self.server.holds(entry.worker) is not None:
-                raise JournalMismatchError(f"worker {entry.worker} already has a ticket")
-            if self.server.upcoming != entry.number:
-                raise JournalMismatchError(f"ticket {entry.number} is not next")
-            self.issue(entry.worker, entry.at)
+        ticket = self._ticket_of(entry)
+        if ticket is None:
+            if entry.kind == b"I":
+                self.issue(entry.worker, entry.at)
+            else:
+                self.join(entry.at)
             return None
-        if entry.kind == b"J":
-            if self.server.workers != entry.worker:
-                raise JournalMismatchError(f"worker {entry.worker} is not next to join")
-            self.join(entry.at)
-            return None
-        ticket = self.server.find(entry.number)
-        if ticket is None or ticket.worker != entry.worker:
-            raise JournalMismatchError(f"ticket {entry.number} is not with worker {entry.worker}")
         if entry.kind == b"L":
             self.lose(ticket, entry.at, bool(entry.group))
             return None
@@ -184,3 +179,34 @@ class JournaledRun(RunState):
             return self.give_up(ticket, entry.at, bool(entry.group)), math.nan
         done = compute(self.job(ticket))
         return self.arrive(ticket, finite=done.finite, group=entry.group, at=entry.at), done.loss
+
+    def _ticket_of(self, entry: Entry) -> Ticket | None:
+        """Return the ticket that an entry is about, None for one that issues a ticket or adds a worker.
+
+        Raises:
+            JournalMismatchError: The entry does not follow from the state. Nothing has changed then. Whatever raises
+                after this is no matter of the journal: code of the user, for example.
+        """
+        server = self.server
+        if entry.kind in (b"I", *COUNTED) and not entry.at >= server.now:
+            raise JournalMismatchError(f"its time is {entry.at:g}, and the clock is at {server.now:g}")
+        if entry.kind == b"I":
+            if not 0 <= entry.worker < server.workers:
+                raise JournalMismatchError(f"there is no worker {entry.worker}")
+            if server.holds(entry.worker) is not None:
+                raise JournalMismatchError(f"worker {entry.worker} already has a ticket")
+            if server.upcoming != entry.number:
+                raise JournalMismatchError(f"ticket {entry.number} is not next")
+            return None
+        if entry.kind == b"J":
+            if server.workers != entry.worker:
+                raise JournalMismatchError(f"worker {entry.worker} is not next to join")
+            return None
+        ticket = server.find(entry.number)
+        if ticket is None or ticket.worker != entry.worker:
+            raise JournalMismatchError(f"ticket {entry.number} is not with worker {entry.worker}")
+        if entry.kind == b"A" and not 0 <= entry.group < max(1, self.problem.groups):
+            raise JournalMismatchError(f"there is no group {entry.group}")
+        if entry.kind not in (b"L", *COUNTED):
+            raise JournalMismatchError(f"there are no entries of kind {entry.kind!r}")
+        return ticket

@@ -45,19 +45,14 @@ class Saver(RunFolder):
             self._entries_included, self._gap = int(checkpoint["entries"]), bool(checkpoint["gap"])
             state, arrivals = dict(checkpoint["state"]), int(checkpoint["arrivals"])
             found = self.journal.look(self._entries_included)
-        if found.missing or found.repaired or found.behind or found.damaged > 1:  # a crash leaves one at most
+        if found.missing or found.repaired or found.damaged:
             self._warn_of_damage(found, arrivals)
         return state, found.entries
 
     def _warn_of_damage(self, found: Found, arrivals: int) -> None:
         """Say what is damaged, and keep a copy: what cannot be repeated is cut off when the run goes on."""
         resumes_at = arrivals + sum(entry.kind in COUNTED for entry in found.entries)
-        kept = ""
-        if self.journal.path.exists():
-            try:
-                kept = f"; a copy is in {self.journal.keep_copy().name}"
-            except OSError as error:
-                kept = f"; it could not be copied ({error.strerror})"
+        kept = self.journal.keep_copy()
         if found.missing:
             warnings.warn(
                 f"{self.journal.path} ends before the checkpoint of arrival {arrivals:,}, so what came after that is "
@@ -80,10 +75,11 @@ class Saver(RunFolder):
                 f"{resumes_at + lost:,} or later{kept}",
                 stacklevel=4,
             )
-        elif found.damaged > 1:
+        elif found.damaged:
+            which = "entry" if found.damaged == 1 else f"{found.damaged} entries"
             warnings.warn(
-                f"The last {found.damaged} entries of {self.journal.path} are damaged: the run resumes at arrival "
-                f"{resumes_at:,}, and what came after that is lost{kept}",
+                f"The last {which} of {self.journal.path} cannot be read: the run resumes at arrival {resumes_at:,}, "
+                f"and what came after that is lost{kept}",
                 stacklevel=4,
             )
 
