@@ -22,6 +22,8 @@ from .losses import loss_of_model, supervised_loss
 
 __all__ = ["NOT_GIVEN", "Task"]
 
+_MOST_PARTS = 100_000
+"""Most micro-batches per ticket: more take so long that the run would seem to hang."""
 NOT_GIVEN: Any = type("NotGiven", (), {"__repr__": lambda self: "not given"})()
 """Default of the arguments of `fit` that belong to the task."""
 
@@ -102,7 +104,7 @@ class Task(Problem):
         self.groups = len(self.group_names)
         if not self.groups or (group_fn is None and self.groups > 1):
             raise ValueError(f"Invalid groups value: {list(groups)} (expected one name per group of group_fn)")
-        self.accumulate = whole_number("accumulate", accumulate, least=1)
+        self.accumulate = whole_number("accumulate", accumulate, least=1, most=_MOST_PARTS)
         self.autocast = _checked_autocast(autocast)
         if not all(isinstance(group, str) for group in self.group_names):
             raise TypeError(f"Invalid groups value: {list(groups)} (expected names)")
