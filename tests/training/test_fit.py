@@ -18,6 +18,7 @@ import latecomer as lc
 from engine_tasks import by_sign, data, network, regression, score
 from latecomer.cli.main import main
 from latecomer.cli.train import load_task
+from latecomer.core.result import RunWarning
 from latecomer.engines.inline import InlineEngine
 from latecomer.engines.local import LocalEngine
 from latecomer.engines.ray.cluster import import_ray
@@ -379,11 +380,40 @@ def test_a_run_that_diverges_is_no_success(tmp_path: Path, capsys: pytest.Captur
     script = tmp_path / "careless_task.py"
     script.write_text(CARELESS)
     assert main(["train", f"{script}:nan", "--steps", "300", "--workers", "1"]) == 2
-    assert "100 contributions were not finite; check the data" in capsys.readouterr().err
+    sentence = "The run diverged and ended at arrival 100; 100 of 100 contributions were not finite: check the data"
+    assert sentence in capsys.readouterr().err
+    assert main(["train", f"{script}:nan", "--steps", "50", "--workers", "1"]) == 2
+    assert "50 of 50 contributions were not finite and count with weight zero" in capsys.readouterr().err
     assert main(["train", f"{script}:raises"]) == 2
     assert "careless_task.py:raises raises RuntimeError: boom" in capsys.readouterr().err
     assert main(["train", f"{script}:needs"]) == 2
     assert "missing 1 required positional argument" in capsys.readouterr().err
+
+
+class Nothing(lc.policy.Async):
+    """A policy that drops everything."""
+
+    name = "nothing"
+
+    def receive(self, ticket: Any, delay: int) -> Any:
+        return lc.policy.Decision("drop")
+
+
+def test_a_run_that_should_not_be_trusted_says_so_at_the_line_that_called_fit() -> None:
+    options = {"lr": 0.1, "engine": "inline", "steps": 30}
+    for _ in range(2):  # a second run in the same process too
+        with pytest.warns(RunWarning, match=r"After 30 contributions there was no update: the policy has held") as seen:
+            lc.fit(lc.problems.quadratic(), policy=Nothing(), **options)
+        assert seen[0].filename == __file__
+    with pytest.warns(RunWarning, match=r"The run diverged and ended at arrival \d+; .* not finite: check the data"):
+        lc.fit(lc.problems.quadratic(), **(options | {"lr": 1e300, "steps": 300}))
+
+
+def test_a_replay_with_the_recorded_options_is_compared(tmp_path: Path) -> None:
+    problem = lc.problems.quadratic()
+    run = lc.fit(problem, method="catch-up", lr=0.1, beta=0.2, engine="inline", steps=20, record=tmp_path / "r.parquet")
+    assert lc.training.replay(run.record, problem, method="catch-up", lr=0.1).difference == 0.0
+    assert lc.training.replay(run.record, problem, lr=0.2).difference is None
 
 
 CARELESS = """

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from .._util.checks import AT_LEAST_ZERO, POSITIVE, whole_number
+from .._util.extras import needs
 from ..core.gradient import one_thread
 from ..optim import OrderedMomentum
 from ..server import Server
@@ -195,7 +196,8 @@ def _update_seconds(size: int, updates: int) -> float:
 
 def _wire_seconds(length: int, rounds: int) -> float:
     """Return the seconds of one message each way over an encrypted connection within this machine, both ends."""
-    import zmq
+    with needs("ray", "pyzmq", "Measuring the encrypted connection"):
+        import zmq
 
     context = zmq.Context()
     keys, client_keys = zmq.curve_keypair(), zmq.curve_keypair()

@@ -22,6 +22,12 @@ __all__ = ["run"]
 _INT, _FLOAT = r"invalid literal for int\(\) with base 10", "could not convert string to float"
 _CHOICE = r"(.*) for argument '(.*)'\. Expected one of \((.*?),?\)"
 _WORDINGS = {
+    r"Error parsing (\S+): no type matching \{None\}\|INT could be instantiated from \[(.*?)\].*": (
+        r"Invalid \1 value: \2 (expected a whole number)"
+    ),
+    r"Error parsing (\S+): no type matching \{None\}\|FLOAT could be instantiated from \[(.*?)\].*": (
+        r"Invalid \1 value: \2 (expected a number)"
+    ),
     r"Unrecognized options: (.*)": r"unexpected argument: \1",
     r"Missing from .+?: (\S+) (.*?)\.? \(required\)": r"\1 is missing: \2",
     rf"Error parsing (\S+): {_INT}: (.*)": r"Invalid \1 value: \2 (expected a whole number)",

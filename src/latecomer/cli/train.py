@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -96,7 +97,11 @@ class Train:
         if self.checkpoint is not None:
             writable(self.checkpoint)
         try:
-            result = self._fit(task, console)
+            with warnings.catch_warnings():
+                from ..core.result import RunWarning
+
+                warnings.simplefilter("ignore", RunWarning)  # it becomes the error below
+                result = self._fit(task, console)
         except KeyboardInterrupt:
             if self.checkpoint is not None:
                 print_text(console, f"Stopped; the same command resumes from {self.checkpoint}")
@@ -108,15 +113,8 @@ class Train:
             with atomic(self.save) as temporary:
                 save_file({name: value.contiguous() for name, value in result.state.items()}, temporary)
             print_text(console, f"Model written to {self.save}")
-        if result.diverged_at is not None:
-            from ..core.state import NON_FINITE_LIMIT
-
-            why = (
-                "" if result.non_finite < NON_FINITE_LIMIT else f": {result.non_finite:,} contributions were not finite"
-            )
-            raise ValueError(
-                f"the run ended at arrival {result.diverged_at:,}{why}; check the data, the loss and the learning rate"
-            )
+        if result.trouble:
+            raise ValueError(result.trouble)
 
     def _fit(self, task: Any, console: Console) -> Any:
         from ..training import fit

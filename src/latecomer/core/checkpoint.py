@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import os
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from .._util.checks import whole_number
 from .._util.files import atomic
+from .._util.warn import warn
 from .._util.wording import in_short
 
 __all__ = ["Checkpoints", "RunFolder", "decoded", "encoded", "loading"]
@@ -104,7 +104,7 @@ class Checkpoints:
                 raise
             except Exception as error:  # whatever a damaged file makes a decoder raise, a RecursionError for example
                 self._damaged.add(path)
-                warnings.warn(f"{path} is damaged ({in_short(error)}): trying the one before it", stacklevel=2)
+                warn(f"{path} is damaged ({in_short(error)}): trying the one before it")
             else:
                 self._intact.add(path)
                 return state

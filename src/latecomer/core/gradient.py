@@ -143,7 +143,8 @@ def evaluated(problem: Problem, flat: FlatModule, point: Tensor) -> dict[str, fl
         for part, training in modes:
             part.training = training
     if not isinstance(metrics, Mapping):
-        raise TypeError(f"evaluate must return a dict of names and numbers, got a {type(metrics).__name__}")
+        shown = " ".join(repr(metrics).split())[:100]
+        raise TypeError(f"evaluate must return a dict of names and numbers, got {shown}")
     taken = sorted(set(COLUMNS) & metrics.keys())
     if taken:
         raise ValueError(f"evaluate may not return a metric named {taken[0]!r}: the history has a column of that name")

@@ -16,7 +16,11 @@ from ..server import Server
 from ..trace import Trace
 from .history import COLUMNS
 
-__all__ = ["Run"]
+__all__ = ["Run", "RunWarning"]
+
+
+class RunWarning(UserWarning):
+    """A run has ended in a way that its result should not be used as it is."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,6 +76,19 @@ class Run:
     diverged_at: int | None = None
     resumed_at: int = 0
     seconds: float = 0.0
+
+    @property
+    def trouble(self) -> str:
+        """Why the result should not be used as it is, as a sentence; empty if nothing is known against it."""
+        arrivals, check = len(self.trace), "check the data, the loss and the learning rate"
+        bad = f"{self.non_finite:,} of {arrivals:,} contributions were not finite"
+        if self.diverged_at is not None:
+            return f"The run diverged and ended at arrival {self.diverged_at:,}; {bad}: {check}"
+        if 2 * self.non_finite > arrivals:
+            return f"{bad} and count with weight zero: {check}"
+        if arrivals and not self.server.optimizer.t:
+            return f"After {arrivals:,} contributions there was no update: the policy has held or dropped all of them"
+        return ""
 
     def summary(self) -> dict[str, str]:
         """Return the run in a few words by name: method, options, length, final metrics, delays and faults."""

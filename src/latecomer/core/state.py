@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from .._util.naming import stable_name
+from .._util.warn import warn
 from ..optim import AsyncOptimizer, Method, as_method
 from ..optim._kernels import is_finite
 from ..policy import Policy, Ticket
@@ -123,11 +123,10 @@ class RunState:
     def _warn_if_unmoved(self) -> None:
         if digest(self.flat.x) == self.start or self._only_decayed():
             rates = sorted({float(group["lr"]) for group in self.optimizer.param_groups})
-            warnings.warn(
+            warn(
                 f"After {_MUST_HAVE_MOVED} applied contributions no parameter has changed by a gradient (lr is now "
                 f"{', '.join(f'{lr:g}' for lr in rates)}). Usual reasons: lr is 0 or too small for the parameters' "
                 "dtype, the loss does not depend on the parameters, or those it depends on have requires_grad=False",
-                stacklevel=2,
             )
 
     def _only_decayed(self) -> bool:

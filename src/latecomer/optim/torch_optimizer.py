@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -11,6 +10,7 @@ import torch
 from torch.optim import Optimizer
 
 from .._util.checks import Range
+from .._util.warn import warn
 from ._light import LightOptimizer
 from .base import Arrival, AsyncOptimizer, Group, Work
 
@@ -59,10 +59,9 @@ class TorchOptimizer(AsyncOptimizer):
             raise ValueError(f"This {name} has made steps already: pass a new one")
         if type(optimizer) not in _warned:
             _warned.add(type(optimizer))
-            warnings.warn(
+            warn(
                 f"{name} applies gradients as they come: a late one enters as if it were fresh, and nothing corrects "
                 "for its delay. The rules of latecomer.optim do",
-                stacklevel=2,
             )
         self.optimizer = optimizer
         counters = {"method": name, "t": 0, "output": "last", "output_seed": 0, "kept": 0, "keep_next": 1}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sized
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 from .._util.checks import whole_number
 from .._util.naming import type_and_length
 from .._util.seeds import picks, stream
+from .._util.warn import warn
 from ..core.rng import seeded_order
 
 __all__ = ["Batches"]
@@ -59,9 +59,8 @@ class Batches:
             )
         for name in ("num_workers", "worker_init_fn"):
             if getattr(loader, name):
-                warnings.warn(
+                warn(
                     f"The DataLoader's {name} is not used: each worker process loads the batches of its own tickets",
-                    stacklevel=4,
                 )
         self.dataset, self.collate, self.drop_last = loader.dataset, loader.collate_fn, loader.drop_last
         self.batch_size = loader.batch_size or 1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .._util.warn import warn
 from ..core.history import COLUMNS, History
 from ..engines import Died, Engine, Evaluated, Event, Failed, Job, Ready, Slot
 from .run import JournaledRun
@@ -113,10 +113,9 @@ class Evaluator:
             raise KeyboardInterrupt
         if not self._up and not self._warned and time.monotonic() - self._requested_at > WAIT_WARNING:
             self._warned = True
-            warnings.warn(
+            warn(
                 f"The run is waiting for an evaluation, and after {WAIT_WARNING:g} s its worker has not started. Is "
                 "there a free core for one more process?",
-                stacklevel=2,
             )
         other_events = []
         for event in self.engine.events(1.0):
@@ -142,7 +141,7 @@ class Evaluator:
             if not self._has_metrics:
                 where = f" ({event.where})" if event.where else ""
                 raise ValueError(f"The evaluation of the task raised: {event.reason}{where}")
-            warnings.warn(f"An evaluation raised: {event.reason}; its row has no metrics", stacklevel=2)
+            warn(f"An evaluation raised: {event.reason}; its row has no metrics")
             self._complete({})
         elif isinstance(event, Died):
             was_up, was_busy, self._up, self._busy = self._up, self._busy, False, False
@@ -150,7 +149,7 @@ class Evaluator:
             if failure:
                 if not self._waiting or not self._has_metrics:
                     raise ValueError(failure)
-                warnings.warn(f"{failure}; no metrics at arrival {self._waiting[0][1]['arrival']:,}", stacklevel=2)
+                warn(f"{failure}; no metrics at arrival {self._waiting[0][1]['arrival']:,}")
                 self._complete({})
             self.engine.restart(self.seat)
             self._requested_at = time.monotonic()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-import warnings
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Sequence
 
+from .._util.warn import warn
 from ..engines import Died, Engine, Event, Failed
 from ..policy import Ticket
 from ..server import Outcome, Server
@@ -48,6 +48,7 @@ class FaultHandling(ABC):
         self._up: set[int] = set()  # workers that are ready or have a job
         self._idle: set[int] = set()
         self._being_killed: set[int] = set()  # killed workers whose death the engine has not reported yet
+        self._timed_out: set[int] = set()  # those of them that took longer than ``timeout``
         self._job_started: dict[int, float] = {}  # worker -> time at which it got its job
         self._seats, self._startup_failures = WorkerSeats(workers), StartupFailures(max_workers, attempts)
         self._events: deque[Event] = deque()
@@ -98,9 +99,11 @@ class FaultHandling(ABC):
         self._up.discard(worker)
         self._being_killed.discard(worker)
         self.engine.restart(event.seat)
+        reason = f"no answer within timeout={self.timeout:g} s" if worker in self._timed_out else event.reason
+        self._timed_out.discard(worker)
         ticket = self.server.holds(worker)
         if ticket is not None and not never_ready:  # a worker that never started cannot have died of its ticket
-            self._retry(ticket, event.reason)
+            self._retry(ticket, reason)
 
     def _retry(self, ticket: Ticket, reason: str, raised: Failed | None = None) -> None:
         """Issue a failed ticket again, or give it up after ``attempts`` failures."""
@@ -163,10 +166,10 @@ class FaultHandling(ABC):
         if not at_end and self._too_many_given_up:
             return
         for message in self._deferred_warnings:
-            warnings.warn(message, stacklevel=2)
+            warn(message)
         self._deferred_warnings = []
         if at_end and (self._unreported or (self._too_many_given_up and not self._give_up_reasons)):
-            warnings.warn(f"{self._summary()} and count with weight zero", stacklevel=2)
+            warn(f"{self._summary()} and count with weight zero")
             self._unreported = 0
 
     def _kill_timed_out(self) -> None:
@@ -180,8 +183,8 @@ class FaultHandling(ABC):
         self._enqueue(self.engine.events(0.0))
         answered = {self._seats.worker(event.seat) for event in self._events}
         for worker, since in list(self._job_started.items()):
-            if since <= limit and worker not in answered:
-                self.kill(worker)
+            if since <= limit and worker not in answered and self.kill(worker):
+                self._timed_out.add(worker)
 
     def _release_absent(self) -> None:
         """Free the tickets of workers that have not come back after a restart of the server."""
@@ -194,8 +197,7 @@ class FaultHandling(ABC):
         if self._warned_missing or self._waited() <= WAIT_WARNING:
             return
         self._warned_missing = True
-        warnings.warn(
+        warn(
             f"After {WAIT_WARNING:g} s {len(self._up)} of {self.workers} workers are ready; the run begins with "
             f"{self.min_workers}. Are there enough free cores? min_workers= lets it begin with fewer",
-            stacklevel=2,
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,10 @@ from .._util.checks import POSITIVE, Range, plain_numbers, whole_number
 from .._util.files import writable_file
 from .._util.interrupts import interrupts_between_arrivals
 from .._util.naming import stable_name
+from .._util.warn import warn
 from ..core.callbacks import Callback, ProgressLike, TensorBoard, all_callbacks
 from ..core.flat import uncompiled
-from ..core.result import Run
+from ..core.result import Run, RunWarning
 from ..core.structure import structure
 from ..engines import Engine
 from ..optim import MethodLike
@@ -191,6 +191,8 @@ def fit(
         )
         state.journal = saver.journal
     result = _run(loop, saver, path, about)
+    if result.trouble:
+        warn(result.trouble, RunWarning)
     if isinstance(model, nn.Module):
         uncompiled(model).load_state_dict(dict(result.state))
     return result
@@ -316,4 +318,4 @@ def _record(loop: TrainingLoop, path: Path, about: Mapping[str, Any]) -> None:
     try:
         write_record(loop.server.trace("recorded by fit"), path, loop.state.flat.x, about)
     except OSError as error:
-        warnings.warn(f"The record could not be written to {path} ({error.strerror})", stacklevel=2)
+        warn(f"The record could not be written to {path} ({error.strerror})")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 from .._util.checks import whole_number
+from .._util.warn import warn
 from ..core.callbacks import Callback
 from ..core.checkpoint import loading
 from ..engines import Died, Done, Engine, Event, Failed, Job, Ready, WorkerSpec
@@ -268,10 +268,9 @@ class TrainingLoop(FaultHandling):
             worker = self.state.join(self.now)
             self._seats.assign(event.seat, worker)
             if self.server.arrivals and self.server.workers > self.workers:
-                warnings.warn(
+                warn(
                     f"A worker has joined: there are {self.server.workers}, more than the {self.workers} that beta and "
                     "lr were chosen for, so delays grow. With twice the workers, use half the beta",
-                    stacklevel=2,
                 )
         return worker
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from .._util.checks import plain_numbers
 from .._util.naming import stable_name
 from ..core.callbacks import ProgressLike
 from ..core.flat import FlatModule, digest
@@ -94,7 +95,7 @@ def replay(
     x, about = read_record(path, trace)
     recorded = about.get("method")
     rule = _method(recorded if method is None else method, path)
-    same = rule.name == recorded and not options
+    same = rule.name == recorded and plain_numbers(options).items() <= dict(about.get("options", {})).items()
     seed = int(about.get("seed", trace.header.seed))
     decides, kept = _policy(trace, policy, about), dict(about.get("options", {}))
     # The policy is made here, so its options are not passed on. Another method keeps those that it has too.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Sequence
 
+from .._util.warn import warn
 from ..engines import Died, Done, Engine, Event, Failed, Job, Ready
 from .evaluator import Evaluator
 from .journal import ABSENT, COUNTED, Entry
@@ -76,10 +76,9 @@ class JournalRecovery:
         arrivals = self.state.server.arrivals
         lost = sum(entry.kind in COUNTED for entry in rest)
         kept = "" if self.state.journal is None else self.state.journal.keep_copy()
-        warnings.warn(
+        warn(
             f"The journal does not match its checkpoint ({error}): its last {len(rest)} entries cannot be repeated, so "
             f"the run resumes at arrival {arrivals:,} instead of {arrivals + lost:,}{kept}",
-            stacklevel=4,
         )
 
     def _recomputed(self, job: Job) -> Done:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from .._util.warn import warn
 from ..core.state import RunState
 from ..engines import Done, Job, Slot
 from ..optim import Method
@@ -146,10 +146,9 @@ class JournaledRun(RunState):
             try:
                 self.journal.append(entry)
             except OSError as error:
-                warnings.warn(
+                warn(
                     f"{self.journal.path} cannot be written ({error.strerror}): if the run crashes before its next "
                     "checkpoint, it resumes from here",
-                    stacklevel=2,
                 )
 
     def redo(self, entry: Entry, compute: Callable[[Job], Done]) -> tuple[Outcome, float] | None:

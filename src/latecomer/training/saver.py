@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from .._util.warn import warn
 from ..core.checkpoint import RunFolder, loading
 from .journal import COUNTED, Entry, Found, Journal
 
@@ -54,33 +54,29 @@ class Saver(RunFolder):
         resumes_at = arrivals + sum(entry.kind in COUNTED for entry in found.entries)
         kept = self.journal.keep_copy()
         if found.missing:
-            warnings.warn(
+            warn(
                 f"{self.journal.path} ends before the checkpoint of arrival {arrivals:,}, so what came after that is "
                 f"lost: the run resumes at arrival {resumes_at:,}{kept}",
-                stacklevel=4,
             )
         if found.repaired:
             numbers = ", ".join(map(str, found.repaired))
-            warnings.warn(
+            warn(
                 f"{self.journal.path} has a flipped bit in entry {numbers}: it is repaired, and nothing is lost{kept}",
-                stacklevel=4,
             )
             self.journal.write_back(found.repaired)
         if found.behind:
             lost = sum(entry.kind in COUNTED for entry in found.behind)
             damaged = self._entries_included + len(found.entries)
-            warnings.warn(
+            warn(
                 f"{self.journal.path} is damaged at entry {damaged}: the {len(found.behind)} good entries behind it "
                 f"cannot be repeated without it, so the run resumes at arrival {resumes_at:,} instead of "
                 f"{resumes_at + lost:,} or later{kept}",
-                stacklevel=4,
             )
         elif found.damaged:
             which = "entry" if found.damaged == 1 else f"{found.damaged} entries"
-            warnings.warn(
+            warn(
                 f"The last {which} of {self.journal.path} cannot be read: the run resumes at arrival {resumes_at:,}, "
                 f"and what came after that is lost{kept}",
-                stacklevel=4,
             )
 
     def begin(self, entries: int = 0) -> None:
@@ -124,10 +120,9 @@ class Saver(RunFolder):
             error, self._error = self._error, None
             if not isinstance(error, OSError):
                 raise error
-            warnings.warn(
+            warn(
                 f"A checkpoint could not be written to {self.folder} ({error.strerror}): training continues, the "
                 "older checkpoints are intact",
-                stacklevel=2,
             )
 
     def close(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from .._util.checks import POSITIVE, several, whole_number
 from .._util.naming import type_and_length
 from .._util.seeds import part_seed
+from .._util.warn import warn
 from ..core.flat import uncompiled
 from ..core.rng import seeded
 from ..problems.base import Problem
@@ -113,10 +113,9 @@ class Task(Problem):
         self.scheduler = scheduler
         self._model, self._loss = uncompiled(model), loss_fn
         if self._model is not model:
-            warnings.warn(
+            warn(
                 "A compiled model cannot be sent to another process: the model is trained as it was before "
                 "torch.compile, and holds the result afterwards",
-                stacklevel=2,
             )
         self._batch_fn, self._group_fn, self._evaluate = batch_fn, group_fn, evaluate
         self._supervised = isinstance(loss_fn, nn.Module) or getattr(loss_fn, "__module__", "") == "torch.nn.functional"

@@ -9,7 +9,6 @@ import select
 import signal
 import threading
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import torch
 from ..._util.checks import AT_LEAST_ZERO, POSITIVE, checked_flag
 from ..._util.extras import needs
 from ..._util.memory import check_memory
+from ..._util.warn import warn
 from ..base import Died, Engine, Event, Job, Ready, Slot, WorkerSpec
 from ..memory import Block
 from .cluster import Cluster, ending
@@ -376,7 +376,7 @@ def _warn_if_short(has: Mapping[str, float], needs: Mapping[str, float], workers
         if available < needed:
             what = f"{available:g} {name}s" if name in ("CPU", "GPU") else f"{available:g} of {name!r}"
             who = f"{workers} worker{'s need' if workers > 1 else ' needs'} {needed:g}"
-            warnings.warn(f"The cluster has {what}, and {who}: the others wait for more nodes", stacklevel=4)
+            warn(f"The cluster has {what}, and {who}: the others wait for more nodes")
             return
 
 
