@@ -131,6 +131,8 @@ class RunState:
 
     def _only_decayed(self) -> bool:
         """Whether the parameters have moved by weight decay alone: every gradient that was remembered is zero."""
+        if not any(group.get("weight_decay") for group in self.optimizer.param_groups):
+            return False
         states = [state for state in self.optimizer.state.values() if isinstance(state, dict)]
         remembered = [state[key] for state in states for key in _REMEMBERED if isinstance(state.get(key), Tensor)]
         return bool(remembered) and not any(bool(buffer.any()) for buffer in remembered)

@@ -32,6 +32,7 @@ class TorchOptimizer(AsyncOptimizer):
 
     Examples:
         >>> x = torch.nn.Parameter(torch.zeros(1))
+        >>> import warnings
         >>> with warnings.catch_warnings():
         ...     warnings.simplefilter("ignore")
         ...     opt = TorchOptimizer(torch.optim.SGD([x], lr=0.5))
