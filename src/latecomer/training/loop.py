@@ -18,13 +18,11 @@ from ..server import Outcome, Server
 from .evaluator import Evaluator
 from .faults import FaultHandling
 from .journal import Entry
-from .resume import JournalRecovery
+from .resume import POLL_SECONDS, JournalRecovery
 from .run import JournaledRun
 from .workers import WorkerSeats
 
 __all__ = ["TrainingLoop"]
-
-_POLL_SECONDS = 0.5  # longest wait for an event, so that interrupts and timeouts are noticed
 
 
 class TrainingLoop(FaultHandling):
@@ -236,7 +234,7 @@ class TrainingLoop(FaultHandling):
     def _reap(self) -> None:
         """Wait for the reported deaths of killed workers, so that every kill is counted."""
         while self._being_killed and not self.interrupted:
-            events = list(self._events) or self.engine.events(_POLL_SECONDS)
+            events = list(self._events) or self.engine.events(POLL_SECONDS)
             self._events.clear()
             for event in events:
                 worker = self._seats.worker(event.seat)
@@ -250,8 +248,8 @@ class TrainingLoop(FaultHandling):
     def _poll_timeout(self) -> float:
         """Return how long to wait for an event: not past the next timeout."""
         if self.timeout is None or not self._job_started:
-            return _POLL_SECONDS
-        return max(0.0, min(_POLL_SECONDS, min(self._job_started.values()) + self.timeout - time.monotonic()))
+            return POLL_SECONDS
+        return max(0.0, min(POLL_SECONDS, min(self._job_started.values()) + self.timeout - time.monotonic()))
 
     def _worker_of(self, event: Event) -> int | None:
         """Return the server's number of the event's worker; a new worker gets one when it is ready, None before."""

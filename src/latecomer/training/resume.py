@@ -12,9 +12,9 @@ from .journal import ABSENT, COUNTED, Entry
 from .run import JournaledRun, JournalMismatchError
 from .startup import StartupFailures
 
-__all__ = ["JournalRecovery"]
+__all__ = ["POLL_SECONDS", "JournalRecovery"]
 
-_POLL_SECONDS = 0.5  # longest wait for an event, so that interrupts and timeouts are noticed
+POLL_SECONDS = 0.5  # longest wait for an event, so that interrupts and timeouts are noticed
 
 
 class JournalRecovery:
@@ -107,7 +107,7 @@ class JournalRecovery:
     def _poll(self) -> list[Event]:
         if self.interrupted:  # nothing is lost: the journal is unchanged
             raise KeyboardInterrupt
-        found = self.engine.events(_POLL_SECONDS)
+        found = self.engine.events(POLL_SECONDS)
         self.handle(found)
         return found
 
