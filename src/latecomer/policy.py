@@ -231,18 +231,19 @@ def _check_policy(policy: Policy) -> None:
 
 
 def method_and_policy(
-    method: MethodLike, policy: PolicyLike | None, workers: int, options: Mapping[str, Any]
+    method: MethodLike, policy: PolicyLike | None, workers: int, options: Mapping[str, Any], grouped: bool = False
 ) -> tuple[Method, Policy]:
     """Return the method and the policy of a run, and check the hyper-parameters.
 
-    A ``policy`` that is given replaces the method's own; its options are then no hyper-parameters of the method.
+    A ``policy`` that is given replaces the method's own; its options are then no hyper-parameters of the method. With
+    ``grouped`` the param groups may bring what the optimizer needs.
     """
     from .optim import as_method  # not above: traces need policies, and no torch
 
     found = as_method(method)
     if policy is not None:
         found = replace(found, policy=None)
-        found.check(options)
+        found.check(options, grouped)
         return found, as_policy(policy, workers)
-    found.check(options)
+    found.check(options, grouped)
     return found, as_policy(found.policy, workers, found.policy_options(options))

@@ -18,47 +18,15 @@ from ._util.seeds import sample_seeds
 from .optim import Arrival, AsyncOptimizer
 from .optim._kernels import is_finite
 from .policy import Async, Decision, Policy, Ticket
+from .slots import Points, SlotPool
 from .trace import Trace
 from .trace.recorder import Recorder
 
-__all__ = ["Outcome", "Points", "Server", "SlotPool"]
+__all__ = ["Outcome", "Server"]
 
 Contribution = Tensor | Sequence[Tensor]
-Points = list[list[Tensor]]
-"""The points a ticket evaluates: one list of tensors per point, one tensor per parameter, the iterate first."""
 _SEED_BLOCK = 1024  # sample seeds are drawn in blocks of this size
 _UNKNOWN_WORKER = -1
-
-
-class SlotPool:
-    """Memory for the points of tickets in flight; a slot is reused as soon as its ticket has ended.
-
-    An engine passes its own pool, in memory that its workers can read.
-
-    Args:
-        make: Returns memory for the points of one ticket.
-    """
-
-    def __init__(self, make: Callable[[], Points]) -> None:
-        self._make = make
-        self._held: dict[int, Points] = {}
-        self._free: list[Points] = []
-
-    def take(self, number: int) -> Points:
-        """Return memory for the points of this ticket."""
-        points = self._held[number] = self._free.pop() if self._free else self._make()
-        return points
-
-    def release(self, number: int) -> None:
-        """Free the memory of this ticket."""
-        self._free.append(self._held.pop(number))
-
-    def __getitem__(self, number: int) -> Points:
-        return self._held[number]
-
-    def items(self) -> list[tuple[int, Points]]:
-        """Return the points in use, by ticket number."""
-        return list(self._held.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +37,7 @@ class Outcome:
         status: ``"applied"``, ``"zero"`` (counted, with weight zero), ``"dropped"`` or ``"held"``.
         arrival: Index of the arrival, 1-based.
         delay: Updates since the version it was computed at.
-        finite: False if it has weight zero because of a NaN or an infinity, or because no worker could compute it.
+        finite: False if it has weight zero because it is not finite, or because no worker could compute it.
         cancelled: Tickets that the policy cancelled because of this arrival.
     """
 
@@ -149,6 +117,11 @@ class Server:
     def workers(self) -> int:
         """Current number of workers, the paper's M."""
         return len(self._assigned)
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """The parameters that it updates, in the order of the optimizer."""
+        return [p.detach() for p in self._params]
 
     @property
     def in_flight(self) -> list[Ticket]:
@@ -234,7 +207,7 @@ class Server:
             zero = worker in self._joined
             self._joined.discard(worker)
             ticket = Ticket(number, worker, self.optimizer.version, self.arrivals, self._sample(number), zero)
-            self.optimizer.query(self._slots.take(number), worker)
+            self._slots.fill(number, lambda points: self.optimizer.query(points, worker))
             self._in_flight[number] = ticket
         self._assigned[worker] = number
         if at == at:  # not NaN: the server has a clock
@@ -443,7 +416,7 @@ class Server:
         """Return what a resumed run needs, in types that load with ``weights_only=True``; tensors are not copied."""
         return {
             "optimizer": self.optimizer.state_dict(),
-            "parameters": [p.detach() for p in self._params],
+            "parameters": self.parameters,
             "policy": [self.policy.name, self.policy.state],
             "counts": [self.seed, self.arrivals, self.non_finite, self._now],
             "busy": list(self._assigned.items()),
@@ -466,12 +439,12 @@ class Server:
                 f"The state has policy {name!r} and seed {seed}, "
                 f"the server policy {self.policy.name!r} and seed {self.seed}"
             )
-        saved = state["parameters"]
-        if [t.shape for t in saved] != [p.shape for p in self._params]:
-            raise ValueError(f"The parameters in the state have shapes {[tuple(t.shape) for t in saved]}")
+        shapes = [tuple(t.shape) for t in state["parameters"]]
+        if shapes != [tuple(p.shape) for p in self._params]:
+            raise ValueError(f"The parameters in the state have shapes {shapes}")
         self.optimizer.load_state_dict(state["optimizer"])
         with torch.no_grad():
-            torch._foreach_copy_(self._params, saved)
+            torch._foreach_copy_(self._params, state["parameters"])
         self.policy.state = copy.deepcopy(policy_state)
         self.arrivals, self.non_finite, self._now = arrivals, non_finite, now
         self._assigned, self._joined = dict(state["busy"]), set(state["joined"])
@@ -484,8 +457,9 @@ class Server:
         for number, saved_points in slots.items():
             for point, saved_point in zip(self._slots.take(number), saved_points, strict=True):
                 torch._foreach_copy_(point, saved_point)
-        held = state["held"]
-        self._held = None if held is None else ([tensor.clone() for tensor in held[0]], held[1])
+        self._held = held = state["held"]
+        if held is not None:
+            self._held = [t.to(p.device, copy=True) for t, p in zip(held[0], self._params, strict=True)], held[1]
         self._recorder.load_state_dict(state["record"])
 
 

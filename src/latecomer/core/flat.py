@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -33,39 +34,56 @@ class _Views(NamedTuple):
 class FlatModule:
     """A module whose parameters can be pointed at any flat tensor, with gradients in one flat tensor too.
 
+    The flat tensors have the widest dtype of the trainable parameters. A parameter of a narrower dtype cannot be a view
+    of them: it is rounded from them in `at`, and its gradient is widened.
+
     Args:
-        module: Its trainable parameters must share a dtype and a device.
+        module: Its trainable parameters must share a device.
+        device: Move it there first; None to leave it where it is.
 
     Attributes:
         x: The flat parameter for the optimizer; the module's parameters are views of it until `at` is called.
+        names: Names of the trainable parameters, in the order of `x`.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, device: torch.device | str | None = None) -> None:
         if not isinstance(module, nn.Module):
             raise TypeError(f"Invalid model: {type(module).__name__} (expected a torch.nn.Module)")
-        self.module = module
+        self.module = module if device is None else module.to(device)
         trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
-        self._names, self._params = list(trained), list(trained.values())
+        self.names, self._params = list(trained), list(trained.values())
         if not self._params:
             raise ValueError("The module has no parameters to train")
-        kinds = {(p.dtype, p.device) for p in self._params}
-        if len(kinds) > 1:
-            raise ValueError(f"The parameters must share one dtype and device, got {sorted(map(str, kinds))}")
-        if not self._params[0].is_floating_point():
-            raise TypeError(
-                f"The parameters are {self._params[0].dtype} (expected a floating-point dtype): train the real and the "
-                "imaginary part as two real parameters"
-            )
+        devices = sorted({str(p.device) for p in self._params})
+        if len(devices) > 1:
+            raise ValueError(f"The parameters must share one device, got {', '.join(devices)}")
+        for name, p in trained.items():
+            if not p.is_floating_point():
+                raise TypeError(
+                    f"The parameter {name!r} is {p.dtype} (expected a floating-point dtype): train the real and the "
+                    "imaginary part as two real parameters"
+                )
+        dtype = functools.reduce(torch.promote_types, (p.dtype for p in self._params))
         self._strides = [_strides(p) for p in self._params]
-        (dtype, device), size = kinds.pop(), sum(p.numel() for p in self._params)
-        start = torch.empty(size, dtype=dtype, device=device)
+        start = torch.empty(sum(p.numel() for p in self._params), dtype=dtype, device=self._params[0].device)
         for view, p in zip(self.views(start), self._params, strict=True):
             view.copy_(p.detach())
         self.x = nn.Parameter(start)
+        self._narrow = {i: p.detach().clone() for i, p in enumerate(self._params) if p.dtype is not dtype}
         self._views: dict[int, _Views] = {}
         self._bound: int | None = None
         self._parts = _Parts(module)
         self.at(self.x)
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the parameters."""
+        return self.x.device
+
+    @property
+    def module_parameters(self) -> list[nn.Parameter]:
+        """The trainable parameters of the module, in the order of `names`."""
+        return list(self._params)
 
     def views(self, flat: Tensor) -> list[Tensor]:
         """Return views of a flat tensor in the shapes and memory layouts of the parameters."""
@@ -74,6 +92,10 @@ class FlatModule:
             piece.as_strided(p.shape, stride)
             for piece, p, stride in zip(pieces, self._params, self._strides, strict=True)
         ]
+
+    def cached_views(self, flat: Tensor) -> list[Tensor]:
+        """Return `views` of a flat tensor that is used again and again; they are made once."""
+        return self._cached(flat).tensors
 
     def _cached(self, flat: Tensor) -> _Views:
         # Views keep their memory alive, so an address in this cache never refers to another tensor.
@@ -87,22 +109,27 @@ class FlatModule:
     def at(self, flat: Tensor) -> nn.Module:
         """Point the module's parameters at ``flat`` without a copy, and return the module."""
         if self._bound != flat.data_ptr():
-            for p, view in zip(self._params, self._cached(flat).tensors, strict=True):
-                p.data = view
+            for i, (p, view) in enumerate(zip(self._params, self._cached(flat).tensors, strict=True)):
+                p.data = self._narrow.get(i, view)
             self._bound = flat.data_ptr()
+        for i, memory in self._narrow.items():
+            memory.copy_(self._cached(flat).tensors[i])
         return self.module
 
     def gradient(self, flat: Tensor, loss: Callable[[nn.Module], Tensor], out: Tensor) -> Tensor:
         """Evaluate a loss at ``flat``, write its gradient into ``out`` and return the loss."""
         module = self.at(flat)
         views, addresses = self._cached(out)
+        if self._narrow:  # in the parameters' own dtypes, and widened at the end
+            views = [torch.zeros_like(view, dtype=p.dtype) for p, view in zip(self._params, views, strict=True)]
+            addresses = [view.data_ptr() for view in views]
         for p, view in zip(self._params, views, strict=True):
             p.grad = view
         out.zero_()
         versions = [p._version for p in self._params]
         with self.intact("The loss"):
             value = loss(module)
-        for name, p, version in zip(self._names, self._params, versions, strict=True):
+        for name, p, version in zip(self.names, self._params, versions, strict=True):
             if p._version != version:
                 raise ValueError(_CHANGED.format(name=name))
         if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
@@ -117,6 +144,9 @@ class FlatModule:
             if p.grad is not view or view.data_ptr() != address:
                 self._reset()
                 raise ValueError(_MOVED.format(who="The loss or a hook", what="put a gradient into other memory"))
+        if self._narrow:
+            for wide, view in zip(self._cached(out).tensors, views, strict=True):
+                wide.copy_(view)
         return value.detach()
 
     @contextlib.contextmanager
@@ -146,9 +176,13 @@ class FlatModule:
         replaced = self._parts.replaced()
         if replaced:
             return replaced
-        dtype = self.x.dtype
-        for name, p, view, address in zip(self._names, self._params, *self._views[self._bound], strict=True):
-            if p.data_ptr() != address or p.dtype is not dtype or p.shape != view.shape:
+        for i, (name, p, view, address) in enumerate(
+            zip(self.names, self._params, *self._views[self._bound], strict=True)
+        ):
+            memory = self._narrow.get(i)
+            if memory is not None:
+                view, address = memory, memory.data_ptr()
+            if p.data_ptr() != address or p.dtype is not view.dtype or p.shape != view.shape:
                 return f"put the parameter {name!r} into other memory ({p.dtype} on {p.device})"
         return ""
 

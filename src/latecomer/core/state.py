@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
@@ -14,9 +15,11 @@ from ..optim import AsyncOptimizer, Method, as_method
 from ..optim._kernels import is_finite
 from ..policy import Policy, Ticket
 from ..problems.base import Problem
-from ..server import Outcome, Server, SlotPool
+from ..server import Outcome, Server
+from ..slots import FlatSlots
 from .batchnorm import RunningAverages
 from .flat import FlatModule, digest
+from .groups import Arrangement, ParamGroups
 from .structure import structure, structure_digest
 
 __all__ = ["NON_FINITE_LIMIT", "RunState", "hyper_parameters"]
@@ -45,6 +48,8 @@ class RunState:
         groups: Names of the groups, for the trace.
         clock: ``"none"``, ``"virtual"`` or ``"real"``.
         scheduler: Function of the optimizer that returns a learning-rate scheduler, or None. It steps per update.
+        param_groups: A function of the model that returns torch's groups, or a mapping from name patterns to options.
+        device: Device of the parameters and of the optimizer's state.
         slots: Memory for the points of tickets in flight; tensors of this process by default.
     """
 
@@ -61,18 +66,27 @@ class RunState:
         groups: Sequence[str] = ("all",),
         clock: str = "none",
         scheduler: Callable[[Any], Any] | None = None,
-        slots: SlotPool | None = None,
+        param_groups: ParamGroups | None = None,
+        device: torch.device | str = "cpu",
+        slots: FlatSlots | None = None,
     ) -> None:
         rule = as_method(method)
         self.problem, self.method, self.options, self.seed = problem, rule.name, dict(options), seed
-        self.flat = FlatModule(problem.model(seed))
+        self.flat = FlatModule(problem.model(seed), device)
         self.start = digest(self.flat.x)
         self.averages = RunningAverages(self.flat.module)
-        self.optimizer = rule([self.flat.x], **options)
+        self.arrangement = Arrangement(self.flat, rule, param_groups)
+        self.optimizer = self.arrangement.optimizer(options)
         # A function has its hyper-parameters in it, so they are read off the optimizer.
         self.optimizer_inside = None if rule.takes_options else hyper_parameters(self.optimizer)
         self._scheduler_name = stable_name(scheduler)
         self.scheduler = None if scheduler is None else _made_scheduler(scheduler, self.optimizer)
+        elsewhere = (
+            slots is not None and self.flat.device.type != "cpu"
+        )  # slots of an engine are in this machine's memory
+        self._arriving = torch.empty_like(self.flat.x, requires_grad=False) if elsewhere else None
+        self.slots = FlatSlots(self._new_points) if slots is None else slots
+        self.slots.arrange(self.arrangement.split, self._new_points() if elsewhere else [])
         self.server = Server(
             self.optimizer,
             workers=workers,
@@ -80,11 +94,20 @@ class RunState:
             seed=seed if sample_seed is None else sample_seed,
             groups=groups,
             clock=clock,
-            slots=slots,
+            slots=self.slots,
         )
         self.diverged_at: int | None = None
         self._bad_in_a_row = self._applied = 0
         self._updates = self.optimizer.t
+
+    def _new_points(self) -> list[Tensor]:
+        return [torch.empty_like(self.flat.x, requires_grad=False) for _ in range(self.optimizer.points)]
+
+    def arriving(self, contribution: Tensor) -> list[Tensor]:
+        """Return a flat contribution as the optimizer takes it: on its device, in its shapes."""
+        if self._arriving is not None:
+            contribution = self._arriving.copy_(contribution)
+        return self.arrangement.split(contribution)
 
     @property
     def finite(self) -> bool:
@@ -144,6 +167,8 @@ class RunState:
             options["optimizer"] = self.optimizer_inside
         known = {"problem": repr(self.problem), "method": self.method, "options": options, "seed": self.seed}
         known["model"] = structure_digest(structure(self.flat.module))
+        if self.arrangement.groups is not None:
+            known["param_groups"] = self.arrangement.describe()
         return known | {"policy": repr(self.server.policy), "scheduler": self._scheduler_name}
 
     def state_dict(self) -> dict[str, Any]:
@@ -173,7 +198,7 @@ class RunState:
 
     def output(self) -> dict[str, Tensor]:
         """Return the state dict of the iterate chosen by the optimizer's ``output=``."""
-        chosen = self.optimizer.output_parameters()[0]
+        chosen = self.arrangement.joined(self.optimizer.output_parameters())
         return {name: value.detach().clone() for name, value in self.flat.at(chosen).state_dict().items()}
 
 
@@ -208,7 +233,7 @@ def _made_scheduler(make: Callable[[Any], Any], optimizer: Any) -> Any:
 
 def _copied(value: Any) -> Any:
     if isinstance(value, Tensor):
-        return value.detach().clone()
+        return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):
         return {key: _copied(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

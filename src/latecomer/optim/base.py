@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from .._util.checks import AT_LEAST_ZERO, Range, whole_number
+from ._arrival import Arrival
 from ._light import LightOptimizer
 
 __all__ = ["Arrival", "AsyncOptimizer", "Grads", "Params", "copied"]
@@ -20,38 +21,6 @@ Grads = Sequence[Tensor | None]
 Group = dict[str, Any]
 Work = list[tuple[Group, list[Tensor], list[Tensor]]]
 """Per param group: the group, its parameters that have a gradient, and what arrived for them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """What a server knows about a contribution that it passes to an optimizer.
-
-    Args:
-        t: Index of the arrival, from 1; the optimizer checks it against its own count.
-        version: Index of the iterate the contribution was computed at; the delay is ``t - version``.
-        worker: The worker that sent it.
-        workers: Current number of workers, the paper's M.
-        point: The parameters it was computed at, for rules that use the stale point.
-        zero: Counts as an arrival with weight zero; its values are never read.
-        oldest: The oldest version still in flight; schedules of older versions can be dropped.
-
-    Examples:
-        >>> Arrival(t=5, version=3).delay
-        2
-    """
-
-    t: int
-    version: int
-    worker: int | None = None
-    workers: int | None = None
-    point: Sequence[Tensor] | None = None
-    zero: bool = False
-    oldest: int | None = None
-
-    @property
-    def delay(self) -> int:
-        """Number of updates between the iterate it was computed at and its arrival."""
-        return self.t - self.version
 
 
 def copied(p: Tensor) -> Tensor:
@@ -95,7 +64,9 @@ class AsyncOptimizer(LightOptimizer):
 
     identity: ClassVar[tuple[str, ...]] = ("method",)
     """Entries of a param group that must agree for a checkpoint to match."""
-    bookkeeping: ClassVar[frozenset[str]] = frozenset({"method", "t", "kept", "keep_next", "runs", "m_scale", "params"})
+    bookkeeping: ClassVar[frozenset[str]] = frozenset(
+        {"method", "t", "kept", "keep_next", "runs", "m_scale", "params", "moves"}
+    )
     """Entries of a param group that are internal, and not shown."""
 
     _delay: int = 0
@@ -216,9 +187,20 @@ class AsyncOptimizer(LightOptimizer):
 
     def _advance(self, arrival: Arrival, grads: Grads) -> None:
         self._keep(arrival.t)
+        # Parameters whose learning rate has always been 0 keep their bits, which arithmetic alone does not grant: a
+        # rule may average two equal numbers, or add zero to a negative zero.
+        still = [group for group in self.param_groups if not group.get("moves", True) and not self._moves(group)]
+        before = [p.clone() for group in still for p in group["params"]]
         self._apply(self._split(grads), arrival)
+        if before:
+            torch._foreach_copy_([p for group in still for p in group["params"]], before)
         for group in self.param_groups:
             group["t"] = arrival.t
+
+    def _moves(self, group: Group) -> bool:
+        """Whether a group has a learning rate now; if so, from now on its parameters are the rule's."""
+        group["moves"] = bool(group["lr"] != 0.0)
+        return bool(group["moves"])
 
     def _received(self, arrived: Arrival, combined: bool, previous_grads: Grads | None) -> Grads:
         """Return what arrived for every parameter; ``combined`` if `contribution` has run on a worker."""
@@ -438,6 +420,7 @@ class AsyncOptimizer(LightOptimizer):
         first = self.defaults if len(self.param_groups) == 1 else self.param_groups[0]
         for key in ("method", "t", "output", "output_seed", "kept", "keep_next"):
             group[key] = first[key]
+        group["moves"] = False
         if group["kept"]:  # a parameter added later is kept as it was when added
             self._buffers(group["params"], "x_out", copied)
         self._start_group(group)

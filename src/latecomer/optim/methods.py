@@ -8,7 +8,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -75,6 +75,8 @@ class Method:
         files: SHA-256 of the files that define it, by path, the one that registers it first; None for the library's
             own methods.
         takes_options: False for a function that has all hyper-parameters in it.
+        flat: Whether the optimizer may get all parameters as one flat tensor, which is faster: the rule treats all
+            elements alike. False gives it each parameter in its shape.
 
     Examples:
         >>> round(METHODS["ordered-momentum"].influence(delay=10, beta=0.1, workers=7), 4)
@@ -89,6 +91,7 @@ class Method:
     policy: Any = None
     files: Mapping[str, str] | None = None
     takes_options: bool = True
+    flat: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -177,7 +180,9 @@ class Method:
                 "torch.optim.Optimizer)"
             )
         held = {id(p) for group in made.param_groups for p in group["params"]}
-        if all(isinstance(p, Tensor) for p in given) and held != {id(p) for p in given}:
+        groups = [each["params"] if isinstance(each, dict) else [each] for each in given]
+        params = [p for group in groups for p in ([group] if isinstance(group, Tensor) else group)]
+        if all(isinstance(p, Tensor) for p in params) and held != {id(p) for p in params}:
             raise ValueError(f"The optimizer of {self.name} must have exactly the parameters that it is given")
         return made if isinstance(made, AsyncOptimizer) else TorchOptimizer(made)
 
@@ -202,8 +207,12 @@ class Method:
         """Return those hyper-parameters that are the policy's."""
         return {name: options[name] for name in self._policy_arguments if name in options}
 
-    def check(self, options: Mapping[str, Any]) -> None:
+    def check(self, options: Mapping[str, Any], grouped: bool = False) -> None:
         """Raise for hyper-parameters that the method does not have, and for missing ones.
+
+        Args:
+            options: The hyper-parameters.
+            grouped: Whether param groups may bring those that the optimizer needs.
 
         Examples:
             >>> METHODS["delay-filtered"].check({"lr": 0.1})
@@ -228,7 +237,7 @@ class Method:
         for name in sorted(options):
             if name not in arguments and name not in self.options and not takes_all:
                 raise ValueError(f"{self.name} has no option {name!r} (it has {', '.join(arguments)})")
-        for name, argument in arguments.items():
+        for name, argument in (self._policy_arguments if grouped else arguments).items():
             if argument.default is inspect.Parameter.empty and name not in options:
                 raise ValueError(f"{self.name} needs a value for {name!r}")
 
@@ -359,7 +368,7 @@ def _files(caller: Any, *parts: Any) -> dict[str, str]:
 
 
 _METHODS: dict[str, Method] = {
-    method.name: method
+    method.name: replace(method, flat=True)
     for method in (
         Method("async-sgd", AsyncSGD, _full, "Eq. (4)"),
         Method("delay-adaptive", DelayAdaptiveSGD, _shrunk, "Eq. (3)"),

@@ -77,7 +77,7 @@ class TorchOptimizer(AsyncOptimizer):
     def add_param_group(self, param_group: Group) -> None:
         """Add parameters; they start at the current arrival."""
         LightOptimizer.add_param_group(self, dict(param_group))
-        self.param_groups[-1]["t"] = self.param_groups[0]["t"]
+        self.param_groups[-1] |= {"t": self.param_groups[0]["t"], "moves": "lr" not in param_group}
 
     def _check_group(self, group: Group) -> None:
         """Accept what the optimizer inside has accepted."""

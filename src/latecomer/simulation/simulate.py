@@ -17,6 +17,7 @@ from .._util.memory import check_memory
 from ..core.callbacks import Callback, ProgressLike, all_callbacks
 from ..core.checkpoint import RunFolder, loading
 from ..core.gradient import Contributor, evaluated
+from ..core.groups import ParamGroups
 from ..core.history import History
 from ..core.result import Run
 from ..core.state import RunState
@@ -42,6 +43,7 @@ class Simulation:
         seed: Initialises the model.
         policy: The policy the trace was made with.
         scheduler: Function of the optimizer that returns a learning-rate scheduler, or None.
+        param_groups: A function of the model that returns torch's groups, or a mapping from name patterns to options.
         bf16: Round points and contributions to bfloat16.
         callbacks: The callbacks.
     """
@@ -56,6 +58,7 @@ class Simulation:
         seed: int = 0,
         policy: Policy | None = None,
         scheduler: Callable[[Any], Any] | None = None,
+        param_groups: ParamGroups | None = None,
         bf16: bool = False,
         callbacks: Sequence[Callback] = (),
     ) -> None:
@@ -72,6 +75,7 @@ class Simulation:
             groups=header.groups,
             clock=header.clock,
             scheduler=scheduler,
+            param_groups=param_groups,
         )
         self.server, self.optimizer = self.state.server, self.state.optimizer
         self.callbacks = tuple(callbacks)
@@ -117,12 +121,12 @@ class Simulation:
         for callback in self.callbacks:
             callback.arrived(self, ticket, outcome, self.loss)
 
-    def _contribution(self, ticket: Ticket, group: int) -> Tensor:
+    def _contribution(self, ticket: Ticket, group: int) -> list[Tensor]:
         """Compute the contribution now, at the point that was stored when the ticket was issued."""
-        points = [point[0] for point in self.server.point(ticket)]
+        points = self.state.slots.memory(ticket.number)
         job = (ticket.number, ticket.sample, group, ticket.version)
         self.loss = self._compute(points, self._gradient, *job, *self.optimizer.coefficients(ticket.version))
-        return self._gradient
+        return self.state.arriving(self._gradient)
 
     def evaluate(self) -> None:
         """Add a row to the history."""
@@ -175,6 +179,7 @@ def simulate(
     *,
     policy: PolicyLike | None = None,
     scheduler: Callable[[Any], Any] | None = None,
+    param_groups: ParamGroups | None = None,
     seed: int = 0,
     evaluate_every: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -199,6 +204,8 @@ def simulate(
             `latecomer.policy.POLICIES`. Most methods apply every arrival.
         scheduler: Function of the optimizer that returns a torch learning-rate scheduler, for example
             ``lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 100)``; it steps with every update.
+        param_groups: Options per parameter: a mapping from name patterns to options, or a function of the model that
+            returns torch's param groups; see `latecomer.fit`.
         seed: Initialises the model and nothing else; the trace's seed draws the samples.
         evaluate_every: Arrivals between evaluations; a fiftieth of the run by default. The start and the end are
             always evaluated.
@@ -220,7 +227,7 @@ def simulate(
     """
     _check_arguments(problem, trace, scheduler)
     options = plain_numbers(options)
-    method, policy = method_and_policy(method, policy, trace.header.workers, options)
+    method, policy = method_and_policy(method, policy, trace.header.workers, options, param_groups is not None)
     if trace.header.policy != policy.name:
         raise ValueError(
             f"The trace was made with policy {trace.header.policy!r}, not {policy.name!r}: pass that one, or make the "
@@ -235,7 +242,7 @@ def simulate(
     save_every = whole_number("checkpoint_every", every if checkpoint_every is None else checkpoint_every, least=1)
     keep = whole_number("keep", keep, least=1)
     given: dict[str, Any] = {"seed": whole_number("seed", seed), "policy": policy, "scheduler": scheduler}
-    given["bf16"] = checked_flag("bf16", bf16)
+    given |= {"bf16": checked_flag("bf16", bf16), "param_groups": param_groups}
     every_callback = all_callbacks(callbacks, progress, steps)
     with ExitStack() as stack:
         for callback in every_callback:

@@ -18,6 +18,7 @@ from .._util.naming import stable_name
 from .._util.warn import warn
 from ..core.callbacks import Callback, ProgressLike, TensorBoard, all_callbacks
 from ..core.flat import uncompiled
+from ..core.groups import ParamGroups
 from ..core.result import Run, RunWarning
 from ..core.structure import structure
 from ..engines import Engine
@@ -56,6 +57,7 @@ def fit(
     clip_norm: float | None = NOT_GIVEN,
     clip_value: float | None = NOT_GIVEN,
     scheduler: Callable[[Any], Any] | None = None,
+    param_groups: ParamGroups | None = None,
     sync: bool = False,
     seed: int = 0,
     evaluate_every: int | None = None,
@@ -102,6 +104,10 @@ def fit(
         clip_norm: Scale every gradient down to this norm.
         clip_value: Clamp every entry of a gradient to ``[-clip_value, clip_value]``.
         scheduler: Function of the optimizer that returns a torch learning-rate scheduler; it steps with every update.
+        param_groups: Options per parameter: a mapping from name patterns (`fnmatch`) to options, of which the first
+            that matches counts, such as ``{"*bias": {"weight_decay": 0.0}, "*": {}}``; or a function of the model that
+            returns torch's param groups. What a group has replaces what `fit` was given. Every trainable parameter is
+            in exactly one group. A ``method`` that is a function gets the groups instead of the parameters.
         sync: Wait for all workers before every update, for comparison: the same as ``policy="synchronous"``.
         seed: Draws the samples; it also initialises a problem's model.
         evaluate_every: Contributions between evaluations; a tenth of the run by default.
@@ -138,7 +144,10 @@ def fit(
     _check_arguments(scheduler, sync, policy, {"checkpoint": checkpoint, "record": record, "tensorboard": tensorboard})
     workers = whole_number("workers", workers, least=1)
     options = plain_numbers(options)
-    rule, decides = method_and_policy(method, "synchronous" if sync else policy, workers, options)
+    if param_groups is None and isinstance(model, Task):
+        param_groups = model.param_groups
+    decision = "synchronous" if sync else policy
+    rule, decides = method_and_policy(method, decision, workers, options, param_groups is not None)
     attempts, seed = whole_number("attempts", attempts, least=1), whole_number("seed", seed)
     least = workers if min_workers is None else whole_number("min_workers", min_workers, least=1)
     most = workers if max_workers is None else whole_number("max_workers", max_workers, least=workers)
@@ -167,7 +176,7 @@ def fit(
         writable_file(path)
     chosen = make_engine(engine)
     chosen.check_workers(most)
-    state = JournaledRun(problem, rule, options, min(least, workers), decides, seed, scheduler)
+    state = JournaledRun(problem, rule, options, min(least, workers), decides, seed, scheduler, param_groups)
     every_callback = all_callbacks(callbacks, progress, steps)
     if tensorboard is not None:
         every_callback.append(TensorBoard(tensorboard))
@@ -181,6 +190,8 @@ def fit(
     about |= {"torch": torch.__version__, "problem": repr(problem), "scheduler": stable_name(scheduler)}
     about |= {"workers": workers, "policy": repr(decides), "optimizer": state.optimizer_inside}
     about["model"] = structure(state.flat.module)
+    if state.arrangement.groups is not None:
+        about["param_groups"] = [group.as_json() for group in state.arrangement.groups]
     saver = None
     if checkpoint is not None:  # last, because it locks the folder
         saver = Saver(

@@ -15,6 +15,7 @@ from .._util.naming import stable_name
 from ..core.callbacks import ProgressLike
 from ..core.flat import FlatModule, digest
 from ..core.gradient import one_thread
+from ..core.groups import Arrangement, NamedGroup, ParamGroups, named_groups
 from ..core.result import Run
 from ..core.state import hyper_parameters
 from ..core.structure import first_difference, structure
@@ -60,6 +61,7 @@ def replay(
     evaluate_every: int | None = None,
     progress: ProgressLike = False,
     scheduler: Callable[[Any], Any] | None = None,
+    param_groups: ParamGroups | None = None,
     **options: Any,
 ) -> Replayed:
     """Replay a recorded run, with its own method or another one on the same schedule.
@@ -73,6 +75,8 @@ def replay(
         evaluate_every: Arrivals between evaluations; by default only the start and the end are evaluated.
         progress: True or a rich `Console` to show a line of progress, or a function of (arrivals so far, total).
         scheduler: The learning-rate scheduler that was given to `fit`; not needed if the task has its own.
+        param_groups: Other param groups than the recorded ones. Another method keeps the recorded groups, and of their
+            options those that it has too.
         **options: Hyper-parameters that differ from the recorded ones.
 
     Examples:
@@ -104,6 +108,8 @@ def replay(
     of_policy, rule = rule.policy_options(kept), replace(rule, policy=None)
     known = kept if rule.name == recorded else rule.arguments
     given = {key: value for key, value in kept.items() if key in known and key not in of_policy} | options
+    own_groups = _groups(about, rule, same_rule=rule.name == recorded)
+    groups = own_groups if param_groups is None else param_groups
     if isinstance(problem, Task):
         problem.seed, scheduler = trace.header.seed, scheduler or problem.scheduler
     if trace.header.groups != ("all",) and len(trace.header.groups) != problem.groups:
@@ -112,6 +118,8 @@ def replay(
             f"{problem.groups}"
         )
     model = FlatModule(problem.model(seed))
+    if param_groups is not None:
+        same = same and own_groups is not None and tuple(own_groups) == named_groups(model, param_groups)
     differs_at_start = "start" in about and digest(model.x) != about["start"]
     other_model = first_difference(str(about["model"]), structure(model.module)) if "model" in about else ""
     if same and x is not None and x.shape != model.x.shape:
@@ -127,13 +135,13 @@ def replay(
             evaluate_every=len(trace) if evaluate_every is None else evaluate_every,
             progress=progress,
             scheduler=scheduler,
+            param_groups=groups,
             bf16=bool(about.get("bf16", False)),
             **given,
         )
     if x is None or not same:
         return Replayed(run, recorded, None, f"{rule.name} on the schedule of {path.name}.")
-    model.at(model.x).load_state_dict(dict(run.state))
-    found = model.x.detach()
+    found = Arrangement(model, rule, groups).joined(run.server.parameters)
     if torch.equal(found, x):
         return Replayed(run, recorded, 0.0, f"{rule.name} lands on the same parameters, bit for bit.")
     difference = float((found.double() - x.double()).abs().max())
@@ -144,6 +152,18 @@ def replay(
     )
     verdict = f"{rule.name} lands {difference:.3g} away from the recorded parameters (largest difference); {reason}."
     return Replayed(run, recorded, difference, verdict)
+
+
+def _groups(about: dict[str, Any], rule: Method, same_rule: bool) -> list[NamedGroup] | None:
+    """Return the recorded param groups; for another method, with the options that it has too."""
+    recorded = about.get("param_groups")
+    if recorded is None:
+        return None
+    known = None if same_rule or not rule.takes_options else rule.arguments
+    return [
+        NamedGroup(tuple(group["names"]), {k: v for k, v in group["options"].items() if known is None or k in known})
+        for group in recorded
+    ]
 
 
 def _difference_reason(about: dict[str, Any], problem: Problem, scheduler: Any, run: Run, rule: Method) -> str:

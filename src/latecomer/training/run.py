@@ -6,13 +6,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from .._util.warn import warn
+from ..core.groups import ParamGroups
 from ..core.state import RunState
 from ..engines import Done, Job, Slot
 from ..optim import Method
 from ..policy import Policy, Ticket
 from ..problems.base import Problem
-from ..server import Outcome, Points, SlotPool
+from ..server import Outcome
+from ..slots import FlatSlots
 from .journal import ABSENT, COUNTED, Entry, Journal
 
 __all__ = ["JournalMismatchError", "JournaledRun"]
@@ -22,33 +26,23 @@ class JournalMismatchError(ValueError):
     """A journal entry that does not follow from the state before it."""
 
 
-class _EngineSlots(SlotPool):
+class _EngineSlots(FlatSlots):
     """Slots of an engine: the server writes points into a slot, a worker writes its gradient into the same slot."""
 
     def __init__(self) -> None:
-        super().__init__(list)
-        self._slots: list[Slot] = []
-        self._slot: dict[int, Slot] = {}
+        super().__init__(self._none_left, lambda slot: slot.points)
 
     def use(self, slots: Sequence[Slot]) -> None:
         """Use the slots of an engine."""
-        self._slots = list(slots)[::-1]
-        self._total = len(slots)
+        self._unused, self._total = list(slots)[::-1], len(slots)
 
-    def take(self, number: int) -> Points:
-        if not self._slots:
-            raise ValueError(f"All {self._total} slots are in use")
-        slot = self._slot[number] = self._slots.pop()
-        points = self._held[number] = [[point] for point in slot.points]
-        return points
-
-    def release(self, number: int) -> None:
-        del self._held[number]
-        self._slots.append(self._slot.pop(number))
+    def _none_left(self) -> Slot:
+        raise ValueError(f"All {self._total} slots are in use")
 
     def slot(self, number: int) -> Slot:
         """Return the slot of a ticket."""
-        return self._slot[number]
+        found: Slot = self.memory(number)
+        return found
 
 
 class JournaledRun(RunState):
@@ -65,6 +59,8 @@ class JournaledRun(RunState):
         policy: Decides what the server does with an arrival.
         seed: Draws the samples and initialises the model.
         scheduler: Function of the optimizer that returns a learning-rate scheduler, or None.
+        param_groups: A function of the model that returns torch's groups, or a mapping from name patterns to options.
+        device: Device of the parameters and of the optimizer's state.
         journal: The journal, or None.
     """
 
@@ -77,6 +73,8 @@ class JournaledRun(RunState):
         policy: Policy,
         seed: int,
         scheduler: Callable[[Any], Any] | None = None,
+        param_groups: ParamGroups | None = None,
+        device: torch.device | str = "cpu",
         journal: Journal | None = None,
     ) -> None:
         names = getattr(problem, "group_names", None) or tuple(f"group {i}" for i in range(problem.groups))
@@ -91,10 +89,10 @@ class JournaledRun(RunState):
             groups=names if problem.groups > 1 else ("all",),
             clock="real",
             scheduler=scheduler,
+            param_groups=param_groups,
+            device=device,
             slots=self._slots,
         )
-        if self.flat.x.device.type != "cpu":
-            raise ValueError(f"The model is on {self.flat.x.device}: move it to the cpu, where the server keeps it")
         self.journal = journal
 
     def use(self, slots: Sequence[Slot]) -> None:
@@ -129,7 +127,7 @@ class JournaledRun(RunState):
     def arrive(self, ticket: Ticket, *, finite: bool, group: int, at: float) -> Outcome:
         """Count the contribution in the ticket's slot."""
         slot = self._slots.slot(ticket.number)
-        outcome = self.server.receive(ticket, slot.gradient, finite=finite, group=group, at=at)
+        outcome = self.server.receive(ticket, lambda: self.arriving(slot.gradient), finite=finite, group=group, at=at)
         self._write(Entry(b"A", ticket.worker, ticket.number, group, at))
         self.after_arrival(ticket, outcome, slot.statistics)
         return outcome

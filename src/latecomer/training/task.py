@@ -15,6 +15,7 @@ from .._util.naming import type_and_length
 from .._util.seeds import part_seed
 from .._util.warn import warn
 from ..core.flat import uncompiled
+from ..core.groups import ParamGroups
 from ..core.rng import seeded
 from ..problems.base import Problem
 from .batches import Batches
@@ -55,6 +56,8 @@ class Task(Problem):
         clip_norm: Scale every gradient down to this norm, on the worker.
         clip_value: Clamp every entry of a gradient to ``[-clip_value, clip_value]``.
         scheduler: Function of the optimizer that returns a learning-rate scheduler.
+        param_groups: Function of the model that returns torch's param groups, or a mapping from name patterns to
+            options; see `fit`.
         seed: Draws the epochs; set by `fit` and `replay`.
         name: Name shown to people.
 
@@ -84,6 +87,7 @@ class Task(Problem):
         clip_norm: float | None = None,
         clip_value: float | None = None,
         scheduler: Callable[[Any], Any] | None = None,
+        param_groups: ParamGroups | None = None,
         seed: int = 0,
         name: str = "task",
     ) -> None:
@@ -110,7 +114,7 @@ class Task(Problem):
             raise TypeError(f"Invalid groups value: {list(groups)} (expected names)")
         self.clip_norm = None if clip_norm is None else POSITIVE.check("clip_norm", clip_norm)
         self.clip_value = None if clip_value is None else POSITIVE.check("clip_value", clip_value)
-        self.scheduler = scheduler
+        self.scheduler, self.param_groups = scheduler, param_groups
         self._model, self._loss = uncompiled(model), loss_fn
         if self._model is not model:
             warn(
@@ -238,7 +242,7 @@ class Task(Problem):
         return self._evaluate is not None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_drawn": None, "scheduler": None}
+        return {**vars(self), "_drawn": None, "scheduler": None, "param_groups": None}
 
 
 def _checked_autocast(autocast: Any) -> str | None:

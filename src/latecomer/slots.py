@@ -1,0 +1,101 @@
+"""Memory for the points of tickets in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+__all__ = ["FlatSlots", "Points", "SlotPool"]
+
+Points = list[list[Tensor]]
+"""The points a ticket evaluates: one list of tensors per point, one tensor per parameter, the iterate first."""
+Split = Callable[[Tensor], list[Tensor]]
+
+
+class SlotPool:
+    """Memory for the points of tickets in flight; a slot is reused as soon as its ticket has ended.
+
+    An engine passes its own pool, in memory that its workers can read.
+
+    Args:
+        make: Returns memory for the points of one ticket.
+    """
+
+    def __init__(self, make: Callable[[], Points]) -> None:
+        self._make = make
+        self._held: dict[int, Points] = {}
+        self._free: list[Points] = []
+
+    def take(self, number: int) -> Points:
+        """Return memory for the points of this ticket."""
+        points = self._held[number] = self._free.pop() if self._free else self._make()
+        return points
+
+    def fill(self, number: int, write: Callable[[Points], None]) -> None:
+        """Take memory for the points of this ticket and have them written."""
+        write(self.take(number))
+
+    def release(self, number: int) -> None:
+        """Free the memory of this ticket."""
+        self._free.append(self._held.pop(number))
+
+    def __getitem__(self, number: int) -> Points:
+        return self._held[number]
+
+    def items(self) -> list[tuple[int, Points]]:
+        """Return the points in use, by ticket number."""
+        return list(self._held.items())
+
+
+class FlatSlots(SlotPool):
+    """One flat vector per point, which the server sees in the shapes of the optimizer's parameters.
+
+    Args:
+        make: Returns the memory of one ticket.
+        points_of: Returns the vectors in that memory; by default it is a list of them.
+    """
+
+    def __init__(self, make: Callable[[], Any], points_of: Callable[[Any], list[Tensor]] = list) -> None:
+        super().__init__(list)
+        self._make_memory, self._points_of = make, points_of
+        self._unused: list[Any] = []
+        self._memory: dict[int, Any] = {}
+        self._split: Split = lambda vector: [vector]
+        self._staging: list[Tensor] = []
+
+    def arrange(self, split: Split, staging: list[Tensor]) -> None:
+        """Say how the server sees a vector.
+
+        Args:
+            split: Returns a flat vector as the tensors of the optimizer.
+            staging: Vectors on the optimizer's device, if that is another one than the slots': points are written into
+                them first, so that each crosses in one copy. Empty if it is the same.
+        """
+        self._split, self._staging = split, staging
+
+    def memory(self, number: int) -> Any:
+        """Return the memory of a ticket."""
+        return self._memory[number]
+
+    def take(self, number: int) -> Points:
+        """Return memory for the points of this ticket, in the optimizer's shapes."""
+        memory = self._memory[number] = self._unused.pop() if self._unused else self._make_memory()
+        points = self._held[number] = [self._split(vector) for vector in self._points_of(memory)]
+        return points
+
+    def fill(self, number: int, write: Callable[[Points], None]) -> None:
+        """Take memory for the points of this ticket and have them written, on the optimizer's device first."""
+        if not self._staging:
+            super().fill(number, write)
+            return
+        write([self._split(vector) for vector in self._staging])
+        self.take(number)
+        for vector, written in zip(self._points_of(self._memory[number]), self._staging, strict=True):
+            vector.copy_(written)
+
+    def release(self, number: int) -> None:
+        """Free the memory of this ticket."""
+        del self._held[number]
+        self._unused.append(self._memory.pop(number))
