@@ -16,7 +16,8 @@ import pytest
 from latecomer.optim import methods
 from processes import children, descendants, ended
 
-collect_ignore = ["own_rules.py"]  # a user's file: importing it, to look for examples, would register its methods
+# Not to be imported to look for examples: a user's file would register its methods, and a device can be made only once.
+collect_ignore = ["own_rules.py", "fake_device.py"]
 ROOT = Path(__file__).parents[1]
 LOOPBACK = "127.0.0.1"
 # A node that is gone is missed after five seconds, a head after two; who is only slow has as long as ever to answer.
