@@ -66,7 +66,7 @@ def test_a_checkpoint_of_the_same_arrival_is_replaced_atomically(
 ) -> None:
     kept = Checkpoints(tmp_path, keep=1)
     kept.write(20, {"x": torch.zeros(3)})
-    real, calls = module._write_flushed, []
+    real, calls = module.atomic_flushed, []
 
     def ends(path: Path, data: bytes) -> None:
         calls.append(path)
@@ -74,7 +74,7 @@ def test_a_checkpoint_of_the_same_arrival_is_replaced_atomically(
             raise FULL
         real(path, data)
 
-    monkeypatch.setattr(module, "_write_flushed", ends)
+    monkeypatch.setattr(module, "atomic_flushed", ends)
     if killed:  # no cleanup
         monkeypatch.setattr(Checkpoints, "_remove_old", lambda self: None)
     with pytest.raises(OSError, match="No space"):

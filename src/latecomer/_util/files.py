@@ -1,8 +1,9 @@
-"""Atomic writes, and checks that files and folders can be written."""
+"""Writes that are atomic or flushed to disk, digests, and checks that files and folders can be written."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import secrets
 import stat
@@ -11,7 +12,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["UnwritableError", "atomic", "check_distinct", "writable", "writable_file"]
+__all__ = [
+    "UnwritableError", "atomic", "atomic_flushed", "check_distinct", "sha256", "writable", "writable_file",
+    "write_flushed",
+]  # fmt: skip
 
 
 class UnwritableError(OSError):
@@ -42,6 +46,30 @@ def atomic(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # a name that is too long, for example: the error above says so
             temporary.unlink()
+
+
+def write_flushed(path: Path, data: bytes) -> None:
+    """Write a file and flush it to disk."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def atomic_flushed(path: Path, data: bytes) -> None:
+    """Replace a file atomically, and flush both its content and its name to disk."""
+    with atomic(path) as temporary:
+        write_flushed(temporary, data)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # flush the rename too
+    finally:
+        os.close(folder)
+
+
+def sha256(data: bytes) -> str:
+    """Return the SHA-256 of some bytes, in hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def writable(folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -17,7 +16,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from .._util.checks import whole_number
-from .._util.files import atomic
+from .._util.files import atomic_flushed, sha256
 from .._util.warn import warn
 from .._util.wording import in_short
 
@@ -58,12 +57,12 @@ class Checkpoints:
         tensors: dict[str, Tensor] = {}
         text = json.dumps(encoded(state, tensors))
         data = save(tensors)
-        digests = {"state": _digest_of_state(text), "tensors": _digest(data)}
+        digests = {"state": _digest_of_state(text), "tensors": sha256(data)}
         path = self.folder / f"arrival-{arrivals:09d}.json"
         tensor_path = self._tensor_path(path, digests["tensors"])
         try:
-            _write_flushed(tensor_path, data)
-            _write_flushed(path, json.dumps({"format": _FORMAT, "sha256": digests, "state": text}).encode())
+            atomic_flushed(tensor_path, data)
+            atomic_flushed(path, json.dumps({"format": _FORMAT, "sha256": digests, "state": text}).encode())
             self._intact.add(path)
             self._damaged.discard(path)
         finally:
@@ -116,7 +115,7 @@ class Checkpoints:
         outer = _outer(path)
         digests = outer["sha256"]
         data = self._tensor_path(path, digests["tensors"]).read_bytes()
-        found = {"state": _digest_of_state(outer["state"]), "tensors": _digest(data)}
+        found = {"state": _digest_of_state(outer["state"]), "tensors": sha256(data)}
         for part in _PARTS:
             if found[part] != digests[part]:
                 raise ValueError(f"the {part} do not match their SHA-256")
@@ -217,24 +216,8 @@ def loading() -> Iterator[None]:
         ) from error
 
 
-def _write_flushed(path: Path, data: bytes) -> None:
-    with atomic(path) as temporary, temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # flush the rename too
-    finally:
-        os.close(folder)
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
 def _digest_of_state(text: str) -> str:
-    return _digest(f"{_FORMAT}\n{text}".encode(errors="surrogatepass"))
+    return sha256(f"{_FORMAT}\n{text}".encode(errors="surrogatepass"))
 
 
 def encoded(value: Any, tensors: dict[str, Tensor]) -> Any:

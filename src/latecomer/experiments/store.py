@@ -7,7 +7,6 @@ duration of a run is in ``timing.json``, so that the other files have the same b
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import math
@@ -24,6 +23,7 @@ from typing import Any
 
 import polars as pl
 
+from .._util.files import sha256, write_flushed
 from .._util.wording import in_short
 from .spec import RunSpec
 
@@ -69,14 +69,14 @@ class Store:
             written = io.BytesIO()  # polars raises its own error if the disk is full
             history.write_parquet(written)
             content = written.getvalue()
-            _write_flushed(temporary / "history.parquet", content)
+            write_flushed(temporary / "history.parquet", content)
             final = {k: _finite(v) for k, v in history.row(-1, named=True).items() if k != "time"}
             record = {"key": spec.key, "spec": spec.as_dict(), "outcome": outcome, "final": final}
             record = json.loads(json.dumps(record, allow_nan=False))  # as it is read
-            record["sha256"] = {"history": _digest(content), "record": _digest_of_record(record)}
+            record["sha256"] = {"history": sha256(content), "record": _digest_of_record(record)}
             (temporary / "timing.json").write_text(json.dumps({"seconds": seconds}))
             text = json.dumps(record, sort_keys=True, indent=1, allow_nan=False)
-            _write_flushed(temporary / "run.json", text.encode())  # last: it marks a complete folder
+            write_flushed(temporary / "run.json", text.encode())  # last: it marks a complete folder
             temporary.chmod(0o755)
             try:
                 temporary.rename(target)
@@ -137,7 +137,7 @@ class Store:
         stated = self._verified(key)[1]
         try:
             content = path.read_bytes()
-            if stated is not None and stated != _digest(content):
+            if stated is not None and stated != sha256(content):
                 raise ValueError("it does not match its SHA-256")
             return pl.read_parquet(content)
         except (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
@@ -160,19 +160,8 @@ class Store:
         return pl.DataFrame(list(self.rows(keys)), infer_schema_length=None)
 
 
-def _write_flushed(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
 def _digest_of_record(record: dict[str, Any]) -> str:
-    return _digest(json.dumps(record, sort_keys=True).encode(errors="surrogatepass"))
+    return sha256(json.dumps(record, sort_keys=True).encode(errors="surrogatepass"))
 
 
 def _finite(value: Any) -> Any:
@@ -186,7 +175,7 @@ def _host_id() -> str:
     parts = [platform.node()]
     with suppress(OSError):  # not Linux
         parts += [Path("/proc/sys/kernel/random/boot_id").read_text(), str(Path("/proc/self/ns/pid").readlink())]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+    return sha256("\n".join(parts).encode())[:12]
 
 
 def _alive(pid: int) -> bool:
