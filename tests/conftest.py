@@ -108,6 +108,7 @@ def registry() -> Iterator[dict[str, Any]]:
     finally:
         methods._METHODS.clear()
         methods._METHODS.update(known)
+        methods._SENT.clear()
         added = set(sys.path) - set(path)
         sys.path[:] = path
         for name, module in list(sys.modules.items()):

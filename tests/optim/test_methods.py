@@ -85,15 +85,57 @@ def test_a_registered_name_is_one_of_the_methods(registry: dict[str, Any]) -> No
     assert method.influence(2, beta=0.5, workers=3) == 0.25
     assert list(method.files) == [__file__]
     assert torch.equal(simulated("mine", lr=0.1).state["x"], simulated("momentum", lr=0.1).state["x"])
-    with pytest.raises(ValueError, match="There is a method 'mine' already: choose another name"):
-        register("mine", Mine)
-    with pytest.raises(ValueError, match="There is a method 'momentum' already"):
-        register("momentum", Mine)
+    with pytest.raises(ValueError, match=r"There is a method 'mine' already, with optimizer .*Mine: choose another"):
+        register("mine", AsyncSGD)
+    for replace in (False, True):
+        with pytest.raises(ValueError, match="There is a method 'momentum' of the library already: choose another"):
+            register("momentum", Mine, replace=replace)
     with pytest.raises(TypeError, match="does not support item assignment"):
         METHODS["other"] = method  # type: ignore[index]
     with pytest.raises(ValueError, match="The method plain declares no influence: pass influence= to latecomer"):
         register("plain", AsyncSGD).influence(1)
     assert METHODS["plain"].influence_formula == "not declared"
+
+
+CELL = """
+import latecomer as lc
+
+class Rule(lc.optim.Momentum):
+    factor = {factor}
+
+method = lc.optim.register("cell", {optimizer}, policy={policy})
+"""
+
+
+def cell(
+    factor: int, optimizer: str = "Rule", policy: str = "None", name: str = "__main__", file: str = "<cell>"
+) -> Any:
+    """Run a notebook's cell."""
+    space: dict[str, Any] = {"__name__": name}
+    exec(compile(CELL.format(factor=factor, optimizer=optimizer, policy=policy), file, "exec"), space)
+    return space["method"].optimizer
+
+
+def test_a_cell_can_be_run_again(registry: dict[str, Any]) -> None:
+    for factor in (1, 1, 2):
+        made = cell(factor)
+        assert METHODS["cell"].optimizer is made
+        assert METHODS["cell"].optimizer.factor == factor  # type: ignore[attr-defined]
+    refused: list[dict[str, Any]] = [{"name": "other"}, {"optimizer": "lc.optim.AsyncSGD"}]
+    refused += [{"policy": "lc.policy.Async"}, {"optimizer": "lambda params, lr: Rule(params, lr)"}]
+    for other in refused:
+        with pytest.raises(ValueError, match=r"'cell' already, with optimizer .*Rule: .*or pass replace=True"):
+            cell(3, **other)
+    assert METHODS["cell"].optimizer.factor == 2  # type: ignore[attr-defined]
+    assert register("cell", Momentum, replace=True) is METHODS["cell"]
+
+
+def test_two_lambdas_of_a_file_are_two_methods(registry: dict[str, Any]) -> None:
+    rule = "lambda params, lr: Rule(params, lr)"
+    cell(1, rule)
+    cell(2, rule)  # of a cell they are one
+    with pytest.raises(ValueError, match=r"'cell' already, with optimizer .*<lambda>: choose another name"):
+        cell(3, rule, file=__file__)
 
 
 @pytest.mark.parametrize(

@@ -194,11 +194,17 @@ class Train:
             return self.engine
         for name in {"cpus", "gpus"} & given.keys():
             AT_LEAST_ZERO.check(f"--{name}", given[name])
+        import cloudpickle
+
         from ..engines.ray.cluster import import_ray
         from ..engines.ray.engine import RayEngine
 
-        # Workers need not find the task's file on their path: Ray brings what is in it along.
-        import_ray().cloudpickle.register_pickle_by_value(sys.modules[Path(self.task.rpartition(":")[0]).stem])
+        # Workers need not find the task's file on their path: Ray brings what is in it along, and methods that this
+        # or an imported file registers are pickled before Ray gets them.
+        task = Path(self.task.rpartition(":")[0])
+        import_ray().cloudpickle.register_pickle_by_value(sys.modules[task.stem])
+        for file in (task, *self.imports):
+            cloudpickle.register_pickle_by_value(sys.modules[file.stem])
         return RayEngine(**given)
 
 

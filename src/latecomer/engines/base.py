@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from .._util.memory import check_memory
 from ..problems.base import Problem
+from .registered import RegisteredMethods
 
 __all__ = ["Died", "Done", "Engine", "Evaluated", "Event", "Failed", "Job", "Ready", "Slot", "WorkerSpec"]
 
@@ -34,6 +35,7 @@ class WorkerSpec:
         seed: Initialises the model. Trainable parameters come with every job, frozen ones do not.
         bf16: Round points and contributions to bfloat16, which halves what is sent.
         evaluators: Number of seats, the last ones, that only evaluate.
+        methods: The methods that were registered in this process, for a worker to know.
 
     Examples:
         >>> import latecomer as lc
@@ -41,6 +43,8 @@ class WorkerSpec:
         1
     """
 
+    # First, so that it is unpickled before the problem: code of the user's that runs then may look a method up.
+    methods: RegisteredMethods = field(default_factory=RegisteredMethods, kw_only=True, repr=False)
     problem: Problem
     size: int
     dtype: torch.dtype

@@ -7,8 +7,8 @@ import hashlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -29,7 +29,7 @@ from .mu2_anytime import OrderedMu2Anytime
 from .sgd import AsyncSGD, DelayAdaptiveSGD, DelayFilteredSGD
 from .torch_optimizer import TorchOptimizer
 
-__all__ = ["METHODS", "Method", "MethodLike", "as_method", "known_method", "register"]
+__all__ = ["METHODS", "Method", "MethodLike", "adopt", "as_method", "known_method", "register", "registered"]
 
 
 def _full(delay: int, **_: Any) -> float:
@@ -87,7 +87,7 @@ class Method:
     optimizer: Callable[..., Optimizer]
     weight: Callable[..., float] | None = None
     source: str = ""
-    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    options: Mapping[str, Any] = field(default_factory=dict)
     policy: Any = None
     files: Mapping[str, str] | None = None
     takes_options: bool = True
@@ -113,6 +113,12 @@ class Method:
             )
         if self.weight is not None and not callable(self.weight):
             raise TypeError(f"Invalid influence: {self.weight!r} (expected a function of the delay, or None)")
+        object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle it by its fields; what is read-only here is copied, because it cannot be pickled itself."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return functools.partial(Method, **values | {"options": dict(self.options)}), ()
 
     def influence(self, delay: int, **options: Any) -> float:
         """Return the declared influence of a gradient of this delay: its total weight on the parameters.
@@ -309,11 +315,16 @@ def register(
     policy: Any = None,
     influence: Callable[..., float] | None = None,
     source: str = "",
+    replace: bool = False,
 ) -> Method:
     """Add a method, which is then known by its name wherever a method is asked for.
 
     Call it in a file, at the top level. The file is imported again in every process that needs the name:
     by ``--import file.py`` on the command line, by ``imports`` in the spec of a sweep, and by the processes of a sweep.
+    The workers of `latecomer.fit` know it without: they get what has been registered when they start.
+
+    A name can be registered again by the module that has registered it, for an optimizer and a policy of the same
+    names; the new definition replaces the old one. So a notebook cell can be run again, and a module reloaded.
 
     Args:
         name: Its name: lower-case words joined by hyphens.
@@ -323,31 +334,60 @@ def register(
         influence: The total weight of a gradient by its delay, relative to a gradient without delay: a function of the
             delay and, by name, of the hyper-parameters it needs. `latecomer.testing.check_method` compares.
         source: Where the rule is defined.
+        replace: Replace another method of this name, unless it is one of the library's own.
 
     Examples:
         >>> import latecomer as lc
-        >>> def sign(params, lr):
+        >>> def plain(params, lr):
         ...     return lc.optim.Momentum(params, lr=lr, beta=1.0)
-        >>> lc.optim.register("plain", sign, influence=lambda delay: 1.0).name in lc.optim.METHODS
+        >>> lc.optim.register("plain", plain).name in lc.optim.METHODS
         True
-        >>> lc.optim.register("plain", sign)
-        Traceback (most recent call last):
-        ValueError: There is a method 'plain' already: choose another name
-        >>> lc.optim.methods._METHODS.pop("plain").influence(3)        # so that no other example sees it
+        >>> lc.optim.register("plain", plain, influence=lambda delay: 1.0).influence(3)        # the cell, run again
         1.0
+        >>> lc.optim.register("plain", lc.optim.Momentum)
+        Traceback (most recent call last):
+        ValueError: There is a method 'plain' already, with optimizer latecomer.optim.methods.plain: choose another
+        name, or pass replace=True
+        >>> lc.optim.methods._METHODS.pop("plain").name        # so that no other example sees it
+        'plain'
     """
     if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
         raise ValueError(f"Invalid name of a method: {name!r} (expected lower-case words joined by hyphens: my-rule)")
+    caller = sys._getframe(1)
+    method = Method(name, optimizer, influence, source, policy=policy, files=_files(caller.f_code, optimizer, policy))
+    origin = caller.f_globals.get("__name__"), _name_of(optimizer), "" if policy is None else _name_of(policy)
     if name in _METHODS:
-        raise ValueError(f"There is a method {name!r} already: choose another name")
-    method = Method(
-        name, optimizer, influence, source, policy=policy, files=_files(sys._getframe(1).f_code, optimizer, policy)
-    )
+        _check_again(_METHODS[name], origin, Path(caller.f_code.co_filename).is_file(), replace)
     twice = sorted(method._policy_arguments.keys() & _keywords(optimizer)[0].keys())
     if twice:
         raise ValueError(f"Both the optimizer and the policy of {name} have an option {twice[0]!r}: rename one")
     _METHODS[name] = method
+    _ORIGINS[name] = origin
     return method
+
+
+def _check_again(old: Method, origin: tuple[Any, ...], in_file: bool, replace: bool) -> None:
+    """Raise unless a name may be registered again: see `register`."""
+    if old.files is None:
+        raise ValueError(f"There is a method {old.name!r} of the library already: choose another name")
+    # All lambdas of a module have one name. In a file, two of them are two methods; a cell is run again and again.
+    nameless = in_file and any("<" in part for part in origin[1:])
+    if not replace and (nameless or origin != _ORIGINS.get(old.name)):
+        raise ValueError(
+            f"There is a method {old.name!r} already, with optimizer {_name_of(old.optimizer)}: choose another name, "
+            "or pass replace=True"
+        )
+
+
+def registered() -> dict[str, Method]:
+    """Return the methods that are not the library's own, by name."""
+    return {name: method for name, method in _METHODS.items() if method.files is not None}
+
+
+def adopt(name: str, load: Callable[[], Method]) -> None:
+    """Make a method of another process known here, unless its name is; it is loaded when somebody looks it up."""
+    if name not in _METHODS:
+        _SENT[name] = load
 
 
 _LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parent.parent))
@@ -376,7 +416,7 @@ _METHODS: dict[str, Method] = {
         Method("momentum", Momentum, _full, "Eq. (6)"),
         Method("mu2", Mu2SGD, _full, "Eq. (14)"),
         Method("ordered-momentum", OrderedMomentum, _ordered, "Algorithm 1"),
-        Method("catch-up", OrderedMomentum, _full, "ours, on Algorithm 1", MappingProxyType({"catch_up": True})),
+        Method("catch-up", OrderedMomentum, _full, "ours, on Algorithm 1", {"catch_up": True}),
         Method("ordered-mu2", OrderedMu2SGD, _ordered, "Eq. (12), (14)"),
         Method("ordered-mu2-anytime", OrderedMu2Anytime, _full, "Algorithm 2"),
         Method("catch-up-adamw", CatchUpAdamW, _full, "ours, on AdamW"),
@@ -385,5 +425,32 @@ _METHODS: dict[str, Method] = {
         Method("balanced-momentum", BalancedMomentum, _clipped, "ours"),
     )
 }
-METHODS: Mapping[str, Method] = MappingProxyType(_METHODS)
+_ORIGINS: dict[str, tuple[Any, ...]] = {}  # who registered a name: module, optimizer and policy
+_SENT: dict[str, Callable[[], Method]] = {}  # registered in the process that started this one, and not loaded yet
+
+
+class _Methods(Mapping[str, Method]):
+    """All methods, read-only."""
+
+    def __getitem__(self, name: str) -> Method:
+        if name not in _METHODS and name in _SENT:
+            method = _SENT[name]()  # which may import the file that registers it
+            _METHODS.setdefault(name, method)
+            _SENT.pop(name, None)
+        return _METHODS[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in _METHODS or name in _SENT
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*_METHODS, *(name for name in _SENT if name not in _METHODS)])
+
+    def __len__(self) -> int:
+        return len(_METHODS.keys() | _SENT.keys())
+
+    def __repr__(self) -> str:
+        return f"METHODS({', '.join(self)})"
+
+
+METHODS: Mapping[str, Method] = _Methods()
 """Every method by its name; `register` adds one."""

@@ -48,6 +48,20 @@ def test_a_run_in_bfloat16_replays_to_the_bit(way: str, ray_cluster: Any, tmp_pa
     assert replay(path, Normed()).difference == 0.0
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_a_worker_knows_what_was_registered(way: str, ray_cluster: Any, registry: dict[str, Any]) -> None:
+    class Mine(lc.optim.Momentum):
+        pass
+
+    def evaluate(model: Any) -> dict[str, float]:
+        return {"known": lc.optim.METHODS["mine"].influence(3), "length": float(len(lc.optim.METHODS))}
+
+    lc.optim.register("mine", Mine, influence=lambda delay: 1.0 + delay)
+    engine = RayEngine(ray_cluster.address, **WAYS[way])
+    final = lc.fit(regression(evaluate=evaluate), lr=0.01, workers=1, engine=engine, steps=4).final
+    assert (final["known"], final["length"]) == (4.0, len(lc.optim.METHODS))
+
+
 class Nodes(lc.training.Callback):
     """Kills a node once all work, and has another one join when its workers are missed; ends when all work again."""
 
