@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import inspect
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
+
+from ._util.checks import AT_LEAST_ZERO
 from ._util.naming import stable_name
 from ._util.suggest import unknown
 
@@ -69,8 +71,7 @@ class Decision:
     def __post_init__(self) -> None:
         if self.action not in _ACTIONS:
             raise ValueError(f"Invalid action value: {self.action!r} (expected one of {', '.join(_ACTIONS)})")
-        if not 0.0 <= self.weight < math.inf:
-            raise ValueError(f"Invalid weight value: {self.weight!r} (expected 0 <= weight < inf)")
+        object.__setattr__(self, "weight", AT_LEAST_ZERO.check("weight", self.weight))
 
 
 class Policy(ABC):
@@ -197,7 +198,13 @@ def as_policy(policy: PolicyLike | None, workers: int, options: Mapping[str, Any
             raise ValueError(unknown("policy", policy, POLICIES))
         policy = POLICIES[policy]
     if isinstance(policy, Policy):
-        made = copy.deepcopy(policy)
+        try:
+            made = copy.deepcopy(policy)
+        except Exception as error:  # whatever its attributes raise
+            raise TypeError(
+                f"The policy {type(policy).__qualname__} cannot be copied ({error}), and every run has its own: pass "
+                "the class, or a function that makes the policy"
+            ) from error
     elif callable(policy) and (not isinstance(policy, type) or issubclass(policy, Policy)):
         given = dict(options or {})
         arguments = inspect.signature(policy).parameters
@@ -228,6 +235,45 @@ def _check_policy(policy: Policy) -> None:
         raise TypeError(f"The policy {kind} has no state: call super().__init__() in its __init__")
     if POLICIES.get(policy.name, type(policy)) is not type(policy):
         raise ValueError(f"The policy {kind} has the name {policy.name!r} of another policy: choose one of its own")
+
+
+def decided(policy: Policy, ticket: Ticket, delay: int) -> Decision:
+    """Ask a policy what to do with an arrival; an answer of another type raises."""
+    decision = policy.receive(ticket, delay)
+    if not isinstance(decision, Decision):
+        raise TypeError(
+            f"The policy {policy!r} returned {decision!r} from receive (expected a latecomer.policy.Decision)"
+        )
+    return decision
+
+
+def allowed(policy: Policy, in_flight: int) -> bool:
+    """Ask a policy whether an idle worker may start; an answer of another type raises."""
+    answer = policy.may_start(in_flight)
+    if not isinstance(answer, (bool, np.bool_)):
+        raise TypeError(f"The policy {policy!r} returned {answer!r} from may_start (expected True or False)")
+    return bool(answer)
+
+
+def cancelled(policy: Policy, in_flight: Sequence[Ticket], version: int) -> tuple[Ticket, ...]:
+    """Ask a policy which tickets to cancel; anything but tickets in flight, each once, raises."""
+    answer: Any = policy.cancel(in_flight, version)
+    if not isinstance(answer, Iterable) or isinstance(answer, (str, bytes, Mapping)):
+        raise TypeError(f"The policy {policy!r} returned {answer!r} from cancel (expected a list of tickets)")
+    chosen = tuple(answer)
+    left = {ticket.number: ticket for ticket in in_flight} if chosen else {}
+    for ticket in chosen:
+        if not isinstance(ticket, Ticket):
+            raise TypeError(
+                f"The policy {policy!r} returned {ticket!r} among the tickets to cancel (expected some of the tickets "
+                "that cancel was called with)"
+            )
+        if left.pop(ticket.number, None) != ticket:
+            raise ValueError(
+                f"The policy {policy!r} cancels ticket {ticket.number}, which is not in flight (expected some of the "
+                "tickets that cancel was called with, each once)"
+            )
+    return chosen
 
 
 def method_and_policy(

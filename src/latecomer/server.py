@@ -17,7 +17,7 @@ from ._util.checks import whole_number
 from ._util.seeds import sample_seeds
 from .optim import Arrival, AsyncOptimizer
 from .optim._kernels import is_finite
-from .policy import Async, Decision, Policy, Ticket
+from .policy import Async, Policy, Ticket, cancelled, decided
 from .slots import Points, SlotPool
 from .trace import Trace
 from .trace.recorder import Recorder
@@ -289,10 +289,11 @@ class Server:
         delay = version - ticket.version
         # A policy counts as it decides. If anything below raises, its counters are restored.
         policy_state = copy.deepcopy(self.policy.state) if self.policy.state else {}
-        decision = self.policy.receive(ticket, delay)
-        if not isinstance(decision, Decision):
+        try:
+            decision = decided(self.policy, ticket, delay)
+        except BaseException:
             self.policy.state = policy_state
-            raise TypeError(f"The policy {self.policy!r} returned {decision!r} (expected a latecomer.policy.Decision)")
+            raise
         action = decision.action
         # A flush applies a mean whose terms the policy has weighted already. The optimizer must not weight it again by
         # the delay of its last term, so the mean arrives with delay zero.
@@ -331,13 +332,13 @@ class Server:
             self._recorder.gave_up(ticket)
         self._recorder.arrived(ticket, status, self.arrivals, version if opt.version > version else 0, group, at)
         self._close_ticket(ticket)
-        cancelled: tuple[Ticket, ...] = ()
+        stopped: tuple[Ticket, ...] = ()
         if self._may_cancel:  # after the ticket is closed, so that a policy cannot cancel the one that arrived
             with_workers = [each for each in self._in_flight.values() if each.number not in self._lost]
-            cancelled = tuple(self.policy.cancel(with_workers, opt.version))
-            for stale in cancelled:
+            stopped = cancelled(self.policy, with_workers, opt.version)
+            for stale in stopped:
                 self.cancel(stale)
-        return Outcome(status, self.arrivals, delay, not non_finite and contribution is not _given_up, cancelled)
+        return Outcome(status, self.arrivals, delay, not non_finite and contribution is not _given_up, stopped)
 
     def give_up(self, ticket: Ticket, *, group: int = 0, at: float = math.nan) -> Outcome:
         """Count a ticket that no worker could compute as an arrival of weight zero; the trace lists it."""

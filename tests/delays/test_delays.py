@@ -272,7 +272,7 @@ def test_recorded(tmp_path: Path) -> None:
         (lambda: WorkerSpeeds([]), ValueError, "Invalid number of durations value: 0"),
         (lambda: WorkerSpeeds([1.0, -1.0]), ValueError, "Invalid duration value: -1"),
         (lambda: WorkerSpeeds([1.0], "loud"), ValueError, "Invalid noise value: 'loud'"),
-        (lambda: WorkerSpeeds([1.0], lambda g, n: np.zeros(n)).trace(5), ValueError, "as many positive numbers"),
+        (lambda: WorkerSpeeds([1.0], lambda g, n: np.zeros(n)).trace(5), ValueError, "array of 13 positive numbers"),
         (lambda: SampleCost(2, cost=(1.0,), slow_share=0.1), ValueError, "Got 1 costs for 2 groups"),
         (lambda: SampleCost(2, cost=(1.0, 2.0), slow_share=0.1, speeds=(1,)), ValueError, "Got 1 speeds for 2 workers"),
         (lambda: SampleCost(2, cost=lambda w, g, s: -1.0).trace(5), ValueError, "Invalid cost value: -1"),

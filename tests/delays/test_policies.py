@@ -168,7 +168,7 @@ class Speechless(Nameless):
         (Asks, r"needs a value for 'threshold': pass policy=Asks\(threshold=...\)"),
         (3, "Invalid policy: 3"),
         (dict, "Invalid policy"),
-        (Speechless, "returned 'apply' .expected a latecomer.policy.Decision"),
+        (Speechless, "returned 'apply' from receive .expected a latecomer.policy.Decision"),
     ],
 )
 def test_what_is_not_a_policy_gets_a_sentence_everywhere(policy: Any, words: str) -> None:

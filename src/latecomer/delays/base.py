@@ -111,11 +111,37 @@ def arrivals_trace(
         groups: Names of the groups.
         group: Group of every arrival.
     """
+    workers, seed = checked_workers(workers), whole_number("seed", seed)
+    names = several("groups", groups, "names")
+    if not names or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"Invalid groups: {groups!r} (expected names, such as ('all',))")
+    if not isinstance(model, str):
+        raise TypeError(f"Invalid model: {model!r} (expected a description, such as repr(self))")
+    groups = tuple(names)
+    worker = _numbers("worker", worker, "the worker of every arrival", workers).astype(np.int32)
+    group = _numbers("group", group, "the group of every arrival", len(groups)).astype(np.int16)
+    if len(worker) != len(group):
+        raise ValueError(f"There are {len(worker)} workers of arrivals and {len(group)} groups (expected as many)")
     own = own_policy(policy, workers)
     if own is None:
         return async_trace(worker, workers=workers, seed=seed, model=model, groups=groups, group=group)
     order, of = worker.tolist(), group.tolist()
     return ordered_trace(order, of, own, workers=workers, seed=seed, groups=groups, model=model)
+
+
+def _numbers(name: str, values: Any, what: str, below: int) -> NDArray[Any]:
+    """Return an array of whole numbers below a limit, or raise."""
+    try:
+        found = np.asarray(values)
+    except ValueError:  # rows of different lengths
+        found = np.zeros(0)
+    if found.ndim != 1 or not len(found) or found.dtype.kind not in "iu":
+        raise TypeError(f"Invalid {name}: {repr(values)[:200]} (expected an array of whole numbers, {what})")
+    wrong = np.flatnonzero((found < 0) | (found >= below))
+    if len(wrong):
+        at = int(wrong[0])
+        raise ValueError(f"Invalid {name} of arrival {at + 1}: {found[at]} (expected 0 to {below - 1})")
+    return found
 
 
 def async_trace(
@@ -179,6 +205,17 @@ def checked_steps(steps: int, seed: int) -> tuple[int, int]:
     steps = whole_number("steps", steps, least=1)
     check_memory(steps * _ROW_BYTES, f"{steps:,} arrivals", "use fewer steps")
     return steps, whole_number("seed", seed)
+
+
+def own_workers(model: DelayModel) -> int:
+    """Return the number of workers that a model of the user's has set."""
+    kind = type(model).__qualname__
+    if not hasattr(model, "workers"):
+        raise TypeError(f"{kind} has no number of workers: set self.workers in its __init__")
+    try:
+        return checked_workers(model.workers)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"The workers of {kind}: {error}") from None
 
 
 def checked_workers(workers: int) -> int:

@@ -22,6 +22,7 @@ from .base import (
     group_names,
     group_shares,
     groups_from,
+    own_workers,
     tickets_of,
 )
 from .schedule import Jobs, clocked_trace, own_policy
@@ -29,6 +30,7 @@ from .schedule import Jobs, clocked_trace, own_policy
 __all__ = ["ClockModel", "SampleCost", "WorkerSpeeds"]
 
 _BLOCK = 1024  # jobs that are drawn at a time where it is not known how many there will be
+_FIRST_BLOCK = 8  # of a worker: most of very many workers have few jobs
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
 
 _NOISE: dict[str, Draw] = {
@@ -68,7 +70,7 @@ class ClockModel(DelayModel):
     def trace(self, steps: int, seed: int = 0, policy: PolicyLike | None = None) -> Trace:
         """Return a schedule of ``steps`` arrivals under any policy; without one every arrival is an update."""
         steps, seed = checked_steps(steps, seed)
-        own = own_policy(policy, self.workers)
+        own = own_policy(policy, own_workers(self))
         if own is None:
             return self._async_trace(steps, seed)
         return self._clocked_trace(steps, seed, own)
@@ -77,9 +79,14 @@ class ClockModel(DelayModel):
         return self._clocked_trace(steps, seed, Async())
 
     def _clocked_trace(self, steps: int, seed: int, policy: Policy) -> Trace:
-        groups = group_names(self.shares)
+        groups, jobs = group_names(group_shares(None, self.shares)), self.jobs(seed)
+        if not callable(jobs):
+            raise TypeError(
+                f"The jobs method of {self!r} returned {repr(jobs)[:200]} (expected a function of ticket and worker, "
+                "which returns the duration and the group of a job)"
+            )
         return clocked_trace(
-            self.jobs(seed), policy, workers=self.workers, steps=steps, seed=seed, groups=groups, model=repr(self),
+            jobs, policy, workers=self.workers, steps=steps, seed=seed, groups=groups, model=repr(self),
             ties=self._ties,
         )  # fmt: skip
 
@@ -134,13 +141,17 @@ class WorkerSpeeds(ClockModel):
 
     def jobs(self, seed: int) -> Jobs:
         """Return the durations: a worker's n-th job takes as long under every policy."""
-        generators = [stream(seed, "durations", worker) for worker in range(self.workers)]
-        drawn: list[list[float]] = [[] for _ in generators]
+        generators: dict[int, np.random.Generator] = {}
+        drawn: list[list[float]] = [[] for _ in range(self.workers)]
+        sizes = [_FIRST_BLOCK] * self.workers
         groups: list[int] = []
 
         def job(ticket: int, worker: int) -> tuple[float, int]:
             if not drawn[worker]:
-                drawn[worker] = self._draw(generators[worker], worker, _BLOCK).tolist()[::-1]
+                if worker not in generators:
+                    generators[worker] = stream(seed, "durations", worker)
+                drawn[worker] = self._draw(generators[worker], worker, sizes[worker]).tolist()[::-1]
+                sizes[worker] = min(2 * sizes[worker], _BLOCK)
             while ticket >= len(groups):
                 seeds = sample_seeds(seed, _BLOCK, first=len(groups))
                 groups.extend(groups_from(uniforms(seeds), self.shares).tolist())
@@ -151,9 +162,13 @@ class WorkerSpeeds(ClockModel):
     def _draw(self, generator: np.random.Generator, worker: int, n: int) -> NDArray[np.float64]:
         """Return the durations of a worker's next jobs."""
         draw = _NOISE[self.noise] if isinstance(self.noise, str) else self.noise
-        jobs: NDArray[np.float64] = np.asarray(draw(generator, n), dtype=np.float64) * self.durations[worker]
+        drawn = draw(generator, n)
+        try:
+            jobs: NDArray[np.float64] = np.asarray(drawn, dtype=np.float64) * self.durations[worker]
+        except (TypeError, ValueError):
+            jobs = np.zeros(0)
         if jobs.shape != (n,) or not (jobs > 0).all() or not np.isfinite(jobs).all():
-            raise ValueError("The noise must return as many positive numbers as requested")
+            raise ValueError(f"The noise returned {repr(drawn)[:200]} (expected an array of {n} positive numbers)")
         return jobs
 
     def _async_trace(self, steps: int, seed: int) -> Trace:
@@ -302,10 +317,15 @@ class SampleCost(ClockModel):
     def _group(self, seeds: NDArray[np.uint64]) -> NDArray[np.int16]:
         if self.group_of is None:
             return groups_from(uniforms(seeds), self.shares)
-        group = np.asarray(self.group_of(seeds)).astype(np.int16)
-        if group.shape != seeds.shape or group.min() < 0 or group.max() >= len(self.shares):
-            raise ValueError(f"group_of must return a group from 0 to {len(self.shares) - 1} for every sample")
-        return group
+        found = self.group_of(seeds)
+        group = np.asarray(found)
+        whole = group.dtype.kind in "iubf" and group.shape == seeds.shape and bool((group % 1 == 0).all())
+        if not whole or group.min() < 0 or group.max() >= len(self.shares):
+            raise ValueError(
+                f"group_of returned {repr(found)[:200]} (expected an array with a group from 0 to "
+                f"{len(self.shares) - 1} for each of {len(seeds)} samples)"
+            )
+        return group.astype(np.int16)
 
     def _durations(self, seeds: NDArray[np.uint64], group: NDArray[np.int16]) -> Callable[[int, int], float]:
         """Return a function of ticket and worker that gives the duration."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable
+from typing import Any
 
+from .._util.checks import AT_LEAST_ZERO, whole_number
 from .._util.seeds import sample_seeds
-from ..policy import STUCK, Async, Decision, Policy, PolicyLike, Ticket, as_policy
+from ..policy import STUCK, Async, Policy, PolicyLike, Ticket, allowed, as_policy, cancelled, decided
 from ..trace import Trace
 
 __all__ = ["Jobs", "Schedule", "clocked_trace", "ordered_trace", "own_policy"]
@@ -41,47 +43,44 @@ class Schedule:
 
         self.policy, self.arrivals, self.version = policy, 0, 1
         self.in_flight: dict[int, Ticket] = {}  # by worker, in order of issue
-        self.idle = set(range(workers))
+        self.idle = list(range(workers))  # a heap: the lowest number is first
+        self._may_cancel = type(policy).cancel is not Policy.cancel
         self._recorder = Recorder(workers, seed, policy.name, groups, clock)
         self._samples: list[int] = []
 
     def issue(self, at: float = math.nan) -> list[Ticket]:
         """Give tickets to idle workers, as far as the policy allows, and return them."""
         issued = []
-        for worker in sorted(self.idle):
-            if not self.policy.may_start(len(self.in_flight)):
-                break
+        while self.idle and allowed(self.policy, len(self.in_flight)):
+            worker = heapq.heappop(self.idle)
             number = self._recorder.tickets
             ticket = Ticket(number, worker, self.version, self.arrivals, self._sample(number))
             self.in_flight[worker] = ticket
             self._recorder.issued(ticket, at)
             issued.append(ticket)
-        self.idle.difference_update(ticket.worker for ticket in issued)
         if not self.in_flight:
             raise ValueError(STUCK.format(policy=self.policy))
         return issued
 
-    def arrive(self, worker: int, group: int, at: float = math.nan) -> list[Ticket]:
+    def arrive(self, worker: int, group: int, at: float = math.nan) -> tuple[Ticket, ...]:
         """Count the arrival of a worker's ticket, and return the tickets that the policy cancels."""
         ticket = self.in_flight[worker]
-        decision = self.policy.receive(ticket, self.version - ticket.version)
-        if not isinstance(decision, Decision):
-            raise TypeError(f"The policy {self.policy!r} returned {decision!r} (expected a latecomer.policy.Decision)")
+        decision = decided(self.policy, ticket, self.version - ticket.version)
         update = self.version if decision.action in ("apply", "flush") else 0
         status = {"drop": "dropped", "hold": "held"}.get(decision.action, "applied")
         self.version += bool(update)
         self.arrivals += 1
         self._recorder.arrived(ticket, status, self.arrivals, update, group, at)
         del self.in_flight[worker]
-        self.idle.add(worker)
-        cancelled = list(self.policy.cancel(list(self.in_flight.values()), self.version))
-        for stale in cancelled:
-            if self.in_flight.get(stale.worker) != stale:
-                raise ValueError(f"The policy {self.policy!r} cancels ticket {stale.number}, which is not in flight")
+        heapq.heappush(self.idle, worker)
+        if not self._may_cancel:
+            return ()
+        stopped = cancelled(self.policy, list(self.in_flight.values()), self.version)
+        for stale in stopped:
             self._recorder.ended(stale, "cancelled", self.arrivals)
             del self.in_flight[stale.worker]
-            self.idle.add(stale.worker)
-        return cancelled
+            heapq.heappush(self.idle, stale.worker)
+        return stopped
 
     def trace(self, model: str) -> Trace:
         """Return what was recorded."""
@@ -125,7 +124,7 @@ def clocked_trace(
     now = 0.0
     while True:
         for ticket in schedule.issue(now):
-            duration, group = jobs(ticket.number, ticket.worker)
+            duration, group = _checked_job(jobs(ticket.number, ticket.worker), ticket, len(groups), model)
             tie = (0.0, ticket.number) if ties == "ticket" else (now, ticket.worker)
             heapq.heappush(heap, (now + duration, *tie, ticket, group))
         while True:  # skip what was cancelled
@@ -135,6 +134,19 @@ def clocked_trace(
         schedule.arrive(ticket.worker, group, now)
         if schedule.arrivals == steps:
             return schedule.trace(model)
+
+
+def _checked_job(answer: Any, ticket: Ticket, groups: int, model: str) -> tuple[float, int]:
+    """Return the duration and the group of a job; a function of the user's may return anything."""
+    try:
+        duration, group = answer
+        return AT_LEAST_ZERO.check("duration", duration), whole_number("group", group, most=groups - 1)
+    except (TypeError, ValueError) as error:
+        which = "0" if groups == 1 else f"0 to {groups - 1}"
+        raise type(error)(
+            f"The jobs of {model} returned {repr(answer)[:200]} for ticket {ticket.number} (expected its duration, a "
+            f"number of at least 0, and its group, {which}: return 1.0, 0)"
+        ) from None
 
 
 def ordered_trace(
@@ -162,7 +174,7 @@ def ordered_trace(
     for who, which in zip(worker, group, strict=True):
         schedule.issue()
         if schedule.idle:
-            raise ValueError(_no_clock(model, policy, f"lets worker {min(schedule.idle)} wait", schedule.arrivals))
+            raise ValueError(_no_clock(model, policy, f"lets worker {schedule.idle[0]} wait", schedule.arrivals))
         if stale := schedule.arrive(int(who), int(which)):
             raise ValueError(
                 _no_clock(model, policy, f"cancels the job of worker {stale[0].worker}", schedule.arrivals)

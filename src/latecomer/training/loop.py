@@ -13,7 +13,7 @@ from ..core.callbacks import Callback
 from ..core.checkpoint import loading
 from ..engines import Died, Done, Engine, Event, Failed, Job, Ready, WorkerSpec
 from ..optim import AsyncOptimizer
-from ..policy import STUCK, Ticket
+from ..policy import STUCK, Ticket, allowed
 from ..server import Outcome, Server
 from .evaluator import Evaluator
 from .faults import FaultHandling
@@ -351,7 +351,7 @@ class TrainingLoop(FaultHandling):
             return
         for worker in sorted(self._idle):  # sorted: the order must not depend on a set
             running = self.server.outstanding
-            if not self.server.lost and not self.server.policy.may_start(running):
+            if not self.server.lost and not allowed(self.server.policy, running):
                 if not running:  # nothing is left that could arrive and change the policy's mind
                     raise ValueError(STUCK.format(policy=self.server.policy))
                 return
