@@ -21,6 +21,7 @@ from rich.console import Console
 from data_support import ARRAYS, Fake, left, same, tiny, use  # noqa: F401
 from latecomer import data
 from latecomer.cli import data as cli_data
+from latecomer.cli import main
 from latecomer.data import DataError, store
 
 
@@ -84,6 +85,29 @@ def test_it_is_looked_for_in_the_argument_the_variable_and_the_cache(
     (own / "test_labels.npy").unlink()
     assert data.get("mnist") == own  # what load would find is mended, though the cache has it too
     assert same(data.load("mnist"))
+
+
+def test_a_folder_that_is_named_is_not_passed_over_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, Fake())
+    cached, wrong = data.get("mnist"), tmp_path / "wrong"
+    with pytest.raises(DataError, match=r"There is no folder '.*wrong' to read mnist from: pass another data_dir"):
+        data.load("mnist", wrong)
+    monkeypatch.setenv("LATECOMER_DATA", "")  # the commands set it
+    for words in (["data", "list"], ["run", "--problem", "mnist"], ["sweep", "smoke"], ["reproduce", "mnist"]):
+        assert main([*words, "--data-dir", str(wrong)]) == 2
+        assert f"Invalid --data-dir value: there is no folder '{wrong}'" in " ".join(capsys.readouterr().err.split())
+    assert not wrong.exists()
+    wrong.mkdir()
+    with pytest.warns(UserWarning, match=r"mnist is not in .*wrong; it is read from .*cache.*mnist"):
+        assert same(data.load("mnist", wrong))
+    assert same(data.load("mnist", wrong))  # told once
+    assert main(["data", "get", "mnist", "--data-dir", str(wrong)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"mnist was in {cached}, and has been copied mnist is in {wrong / 'mnist'}" in said
+    assert main(["data", "get", "mnist", "--data-dir", str(wrong)]) == 0
+    assert "copied" not in capsys.readouterr().out
 
 
 def test_offline_fetches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ class Stop(lc.training.Callback):
 @pytest.mark.parametrize("harm", ["cut", "flipped", "gone", "json"])
 def test_a_damaged_newest_checkpoint_falls_back_and_nothing_is_lost(harm: str, tmp_path: Path) -> None:
     folder = tmp_path / "ckpt"
-    straight = lc.fit(regression(), steps=60, **OPTIONS)
+    straight = lc.fit(regression(), steps=60, **{**OPTIONS, "checkpoint_every": None})
     lc.fit(regression(), steps=60, checkpoint=folder, callbacks=[Stop(40)], **OPTIONS)
     newest = sorted(folder.glob("*.json"))[-1]
     (tensors,) = folder.glob(f"{newest.stem}-*.safetensors")
@@ -175,7 +175,7 @@ class NeverEvaluates(InlineEngine):
 
 def test_a_row_that_still_waited_for_its_metrics_is_in_the_history_of_the_resumed_run(tmp_path: Path) -> None:
     options: dict[str, Any] = {**OPTIONS, "workers": 1, "steps": 60, "evaluate_every": 10}
-    straight = lc.fit(regression(evaluate=score), **options)
+    straight = lc.fit(regression(evaluate=score), **{**options, "checkpoint_every": None})
     with pytest.raises(RuntimeError, match="died"):
         lc.fit(
             regression(evaluate=score), checkpoint=tmp_path, callbacks=[Die(27)],
@@ -277,3 +277,15 @@ def test_every_generator_is_the_tickets(method: str, tmp_path: Path) -> None:
         replay(tmp_path / "run.parquet", task, method="catch-up", lrr=3)
     with pytest.raises(ValueError, match="clip_norm belongs to the task"):
         lc.fit(task, clip_norm=1.0, lr=0.01, workers=2, steps=30, engine="inline")
+
+
+@pytest.mark.parametrize("option", ["checkpoint_every", "keep"])
+def test_what_belongs_to_checkpoints_needs_a_folder(option: str) -> None:
+    words, trace = (
+        f"{option}=5 needs a folder for the checkpoints: pass checkpoint= too",
+        lc.delays.Constant(3).trace(5),
+    )
+    with pytest.raises(ValueError, match=words):
+        lc.simulate(lc.problems.quadratic(), "momentum", trace, lr=0.1, **{option: 5})
+    with pytest.raises(ValueError, match=words):
+        lc.fit(lc.problems.quadratic(), lr=0.1, steps=5, **{option: 5})

@@ -200,7 +200,7 @@ class Stuck(InlineEngine):
 
 def test_an_interrupt_while_the_server_waits_for_an_evaluation_leaves_a_checkpoint(tmp_path: Path) -> None:
     options: dict[str, Any] = {**OPTIONS, "workers": 1, "steps": 60, "evaluate_every": 10, "checkpoint": tmp_path}
-    straight = lc.fit(regression(evaluate=score), **{**options, "checkpoint": None})
+    straight = lc.fit(regression(evaluate=score), **{**options, "checkpoint": None, "checkpoint_every": None})
     with pytest.raises(KeyboardInterrupt):
         lc.fit(regression(evaluate=score), **{**options, "engine": Stuck()})
     assert sorted(tmp_path.glob("*.json"))[-1].stem == "arrival-000000030"

@@ -57,7 +57,14 @@ def test_a_flipped_bit_in_a_checkpoint_of_simulate_is_found(kind: str, tmp_path:
     trace = lc.delays.Constant(workers=2).trace(steps=20, seed=0)
 
     def go(folder: Path | None) -> lc.Run:
-        return lc.simulate(lc.problems.quadratic(), "momentum", trace, lr=0.1, checkpoint=folder, checkpoint_every=5)
+        return lc.simulate(
+            lc.problems.quadratic(),
+            "momentum",
+            trace,
+            lr=0.1,
+            checkpoint=folder,
+            checkpoint_every=None if folder is None else 5,
+        )
 
     expected = bits(go(None))
     go(tmp_path / "made")
@@ -111,7 +118,7 @@ CRAFTED: dict[str, Callable[[dict[str, Any]], Any]] = {
 @pytest.mark.parametrize("what", CRAFTED)
 def test_a_crafted_checkpoint_falls_back_to_the_one_before(what: str, tmp_path: Path) -> None:
     task = regression()
-    expected = bits(lc.fit(task, steps=30, **OPTIONS))
+    expected = bits(lc.fit(task, steps=30, **{**OPTIONS, "checkpoint_every": None}))
     lc.fit(task, steps=30, checkpoint=tmp_path, **OPTIONS)
     newest = sorted(tmp_path.glob("*.json"))[-1]
     change = CRAFTED[what]
@@ -379,12 +386,17 @@ def test_outputs_that_overwrite_each_other_are_refused_before_training(
     (tmp_path / "link").symlink_to(tmp_path)
     seen: list[int] = []
     for outputs, match in (
-        ({"record": "r.safetensors"}, "call it something.parquet"),
-        ({"record": "a", "checkpoint": "./a"}, "record and checkpoint would both write"),
-        ({"record": "a", "tensorboard": "link/a"}, "record and tensorboard would both write"),
-        ({"record": "a", "checkpoint": "a/b"}, "record would write the file .*a, and checkpoint needs a folder"),
-        ({"record": "c/journal", "checkpoint": "c"}, "belongs to the checkpoints"),
-        ({"record": "link/c/arrival-1", "checkpoint": "c"}, "belongs to the checkpoints"),
+        ({"record": "r.safetensors"}, "call it r.parquet"),
+        ({"record": "r.txt"}, r"Invalid record: 'r.txt' \(it is a Parquet file.*: call it r.parquet"),
+        ({"record": "r"}, "call it r.parquet"),
+        ({"record": "a.parquet", "checkpoint": "./a.parquet"}, "record and checkpoint would both write"),
+        ({"record": "a.parquet", "tensorboard": "link/a.parquet"}, "record and tensorboard would both write"),
+        (
+            {"record": "a.parquet", "checkpoint": "a.parquet/b"},
+            "record would write .*a.parquet, and checkpoint needs a folder",
+        ),
+        ({"record": "c/journal.parquet", "checkpoint": "c"}, "belongs to the checkpoints"),
+        ({"record": "link/c/arrival-1.parquet", "checkpoint": "c"}, "belongs to the checkpoints"),
         ({"tensorboard": ""}, "expected the name of a folder"),
         ({"record": ""}, "expected the name of a file"),
     ):
@@ -393,7 +405,11 @@ def test_outputs_that_overwrite_each_other_are_refused_before_training(
     assert not seen
     script = tmp_path / "verified_outputs.py"
     script.write_text("import latecomer as lc\n\n\ndef task():\n    return lc.problems.quadratic()\n")
-    for record, save in (("m.parquet", "m.safetensors"), ("m.parquet", "link/m.safetensors"), ("m", "./m")):
+    for record, save in (
+        ("m.parquet", "m.safetensors"),
+        ("m.parquet", "link/m.safetensors"),
+        ("m.parquet", "./m.parquet"),
+    ):
         words = ["train", f"{script}:task", "--engine", "inline", "--steps", "5", "--record", record, "--save", save]
         assert main(words) == 2
         assert "would both write" in capsys.readouterr().err

@@ -22,15 +22,22 @@ LR: Mapping[str, Any] = MappingProxyType({"lr": 0.02})
 """What a method gets that has no default of its own, unless --set says otherwise."""
 
 
-def pairs(given: Iterable[Iterable[str]]) -> dict[str, Any]:
+def pairs(given: Iterable[Iterable[str]], option: str = "--set") -> dict[str, Any]:
     """Read name=value; a value is a number, True, False or a word, and the last of two for one name counts.
+
+    Args:
+        given: The words after each use of the option.
+        option: What the user typed, for errors.
 
     Examples:
         >>> pairs((("lr=0.1", "beta=0.5"), ("output=uniform",)))
         {'lr': 0.1, 'beta': 0.5, 'output': 'uniform'}
     """
     found: dict[str, Any] = {}
-    for word in (word for words in given for word in words):
+    groups = [list(words) for words in given]
+    if not all(groups):
+        raise ValueError(f"{option} is given without a value (expected name=value, such as lr=0.05)")
+    for word in (word for words in groups for word in words):
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise ValueError(f"Invalid setting {word!r} (expected name=value)")

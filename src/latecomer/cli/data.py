@@ -19,8 +19,11 @@ __all__ = ["Get", "List", "look_in"]
 
 def look_in(data_dir: Path | None) -> None:
     """Have datasets looked for in this folder first, here and in processes that are started from here."""
-    if data_dir is not None:
-        os.environ["LATECOMER_DATA"] = str(data_dir)
+    if data_dir is None:
+        return
+    if not data_dir.expanduser().is_dir():
+        raise ValueError(f"Invalid --data-dir value: there is no folder {str(data_dir)!r} (expected one that exists)")
+    os.environ["LATECOMER_DATA"] = str(data_dir)
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Get:
     name: tyro.conf.Positional[Literal["mnist", "cifar10"]]
     """Which dataset."""
     data_dir: Path | None = None
-    """Folder to keep it in; $LATECOMER_DATA or the user's cache if left out."""
+    """Folder to keep it in, made if needed; $LATECOMER_DATA or the user's cache if left out."""
 
     def run(self, console: Console) -> None:
         """Download, check, and print the folder."""
@@ -56,6 +59,8 @@ class Get:
                 console,
                 f"The files in {folder} were damaged and have been downloaded again: do not trust runs made with them",
             )
+        if folder != before and not fetched:
+            print_text(console, f"{self.name} was in {before}, and has been copied")
         entry = next(entry for entry in data.listing(folder.parent) if entry.name == self.name)
         print_text(console, f"{self.name} is in {folder}: {entry.size / 1e6:,.0f} MB, every byte checked")
 
@@ -79,6 +84,8 @@ class List:
 
         from .. import data
 
+        if self.data_dir is not None and not self.data_dir.expanduser().is_dir():
+            raise ValueError(f"Invalid --data-dir value: there is no folder {str(self.data_dir)!r}")
         table = Table()
         for name in ("dataset", "state"):
             table.add_column(name, no_wrap=True)

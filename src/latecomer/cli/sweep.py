@@ -75,12 +75,15 @@ class One:
             self.steps,
             self.seed,
             self.evaluate_every,
-            problem_options={**pairs(self.problem_set), **({"weights": self.weights} if self.weights else {})},
+            problem_options={
+                **pairs(self.problem_set, "--problem-set"),
+                **({"weights": self.weights} if self.weights else {}),
+            },
             options=hyper_parameters(self.method, self.set),
             delay_options={"workers": self.workers, "slow_share": self.slow_share},
         )
-        spec.check()
         look_in(self.data_dir)
+        spec.check()
         store = Store(self.store)
         writable(self.store)
         if spec.key in store:

@@ -227,6 +227,8 @@ class ReplayCommand:
     """Another method than the recorded one."""
     set: Pairs = ()
     """Hyper-parameters that differ from the recorded ones, as name=value; the others stay as they were recorded."""
+    evaluate_every: int | None = None
+    """Arrivals between evaluations; as in the recorded run if left out."""
     imports: Imports = ()
     """A Python file that registers methods of your own; may be repeated."""
     json: Json = False
@@ -245,10 +247,13 @@ class ReplayCommand:
 
             if self.problem not in PROBLEMS:
                 raise ValueError(unknown("problem", self.problem, PROBLEMS))
-            problem = PROBLEMS[self.problem](**pairs(self.problem_set))
+            problem = PROBLEMS[self.problem](**pairs(self.problem_set, "--problem-set"))
         from ..training import replay
 
-        found = replay(self.record, problem, method=self.method, progress=console, **pairs(self.set))
+        found = replay(
+            self.record, problem, method=self.method, evaluate_every=self.evaluate_every, progress=console,
+            **pairs(self.set),
+        )  # fmt: skip
         final = {name: value for name, value in found.run.final.items() if isinstance(value, (int, float))}
         last = ", ".join(f"{name} {value:,.6g}" for name, value in final.items())
         data = {"method": found.run.method, "verdict": found.verdict, "difference": found.difference, "final": final}

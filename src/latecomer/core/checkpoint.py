@@ -20,10 +20,11 @@ from .._util.files import atomic_flushed, sha256
 from .._util.warn import warn
 from .._util.wording import in_short
 
-__all__ = ["Checkpoints", "RunFolder", "decoded", "encoded", "loading"]
+__all__ = ["Checkpoints", "RunFolder", "checkpoint_options", "decoded", "encoded", "loading"]
 
 _FORMAT = 4
 _PARTS = ("state", "tensors")
+_KEEP = 3
 
 
 class _OtherVersionError(ValueError):
@@ -203,6 +204,16 @@ class RunFolder:
     def close(self) -> None:
         """Release the lock."""
         self._lock.release()
+
+
+def checkpoint_options(folder: object, every: int | None, keep: int | None, evaluate_every: int) -> tuple[int, int]:
+    """Return how often to save, and how many checkpoints to keep; refuse both without a folder."""
+    given = {name: value for name, value in {"checkpoint_every": every, "keep": keep}.items() if value is not None}
+    checked = {name: whole_number(name, value, least=1) for name, value in given.items()}
+    if folder is None and checked:
+        name, value = next(iter(checked.items()))
+        raise ValueError(f"{name}={value} needs a folder for the checkpoints: pass checkpoint= too")
+    return checked.get("checkpoint_every", evaluate_every), checked.get("keep", _KEEP)
 
 
 @contextmanager

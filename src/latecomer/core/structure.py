@@ -9,6 +9,7 @@ from torch import nn
 
 __all__ = ["first_difference", "structure", "structure_digest"]
 
+_SHOWN = 200  # characters of a part of a model
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}\b")  # in the repr of a function, other in every process
 
 
@@ -37,11 +38,28 @@ def first_difference(recorded: str, here: str) -> str:
     Examples:
         >>> first_difference(structure(nn.Sequential(nn.GELU())), structure(nn.Sequential(nn.ReLU())))
         "the recorded model has (0): GELU(approximate='none') where this one has (0): ReLU()"
+        >>> first_difference(structure(nn.Sequential(nn.GELU())), structure(nn.ReLU()))
+        "the recorded model has Sequential((0): GELU(approximate='none')) where this one has ReLU()"
     """
     if recorded == here:
         return ""
     old, new = recorded.splitlines(), here.splitlines()
     length = max(len(old), len(new))
-    lines = zip(old + ["nothing"] * (length - len(old)), new + ["nothing"] * (length - len(new)), strict=True)
-    then, now = next((a.strip()[:200], b.strip()[:200]) for a, b in lines if a != b)
-    return f"the recorded model has {then} where this one has {now}"
+    row = next(i for i in range(length) if old[i : i + 1] != new[i : i + 1])
+    return f"the recorded model has {_part(old, row)} where this one has {_part(new, row)}"
+
+
+def _part(lines: list[str], row: int) -> str:
+    """Return what begins in a line of a repr, up to the bracket that closes it, as one line."""
+    first = lines[row].strip() if row < len(lines) else ")"
+    if first == ")":
+        return "nothing"
+    closing = lines[row][: len(lines[row]) - len(lines[row].lstrip())] + ")"
+    if not first.endswith("(") or closing not in lines[row:]:
+        return _cut(first)
+    inside = ", ".join(line.strip() for line in lines[row + 1 : lines.index(closing, row)])
+    return _cut(f"{first}{inside})".replace("(, ", "(").replace(", )", ")"))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} ..."

@@ -16,6 +16,7 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
+from .._util.warn import warn
 from .known import KNOWN, DataError, check, known
 from .sources import Progress, fetch
 
@@ -24,6 +25,7 @@ __all__ = ["DatasetStatus", "get", "listing", "load", "where"]
 _STAMP = "stamp.json"
 _FORMAT = 1
 _LARGEST_STAMP = 1 << 16
+_TOLD: set[tuple[Path, Path]] = set()  # warnings that were given: where a dataset is not, and where it is
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,9 @@ def listing(data_dir: Path | str | None = None) -> list[DatasetStatus]:
 def load(name: str, data_dir: Path | str | None = None) -> dict[str, NDArray[Any]]:
     """Return a dataset's arrays, mapped into memory and read-only; it has to be there, see ``get``.
 
-    Sizes and the stamp that ``get`` left are checked, and every byte if a file is newer than the stamp.
+    Sizes and the stamp that ``get`` left are checked, and every byte if a file is newer than the stamp. A ``data_dir``
+    that does not exist is an error. If the dataset is not in the folder that was named, but in a later one of `where`,
+    a warning says so.
 
     Returns:
         ``train_images``, ``train_labels``, ``test_images`` and ``test_labels``. Images are bytes, (N, height, width)
@@ -92,7 +96,14 @@ def load(name: str, data_dir: Path | str | None = None) -> dict[str, NDArray[Any
         Traceback (most recent call last):
         latecomer.data.known.DataError: Invalid name value: 'imagenet' (expected 'mnist' or 'cifar10')
     """
+    known(name)
+    places = folders(name, data_dir)
+    if data_dir is not None and not places[0].parent.is_dir():
+        raise DataError(f"There is no folder {str(data_dir)!r} to read {name} from: pass another data_dir")
     entry = _look(name, where(name, data_dir))
+    if entry.folder != places[0] and (places[0], entry.folder) not in _TOLD:
+        _TOLD.add((places[0], entry.folder))  # once is enough: a sweep loads its data for every run
+        warn(f"{name} is not in {places[0].parent}; it is read from {entry.folder}")
     if entry.state == "missing":
         raise DataError(f"{name} is not in {entry.folder}: run `latecomer data get {name}`")
     if entry.state == "foreign":

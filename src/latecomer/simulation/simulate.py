@@ -15,7 +15,7 @@ from .._util.checks import checked_flag, plain_numbers, whole_number
 from .._util.interrupts import interrupts_between_arrivals
 from .._util.memory import check_memory
 from ..core.callbacks import Callback, ProgressLike, all_callbacks
-from ..core.checkpoint import RunFolder, loading
+from ..core.checkpoint import RunFolder, checkpoint_options, loading
 from ..core.gradient import Contributor, evaluated
 from ..core.groups import ParamGroups
 from ..core.history import History
@@ -184,7 +184,7 @@ def simulate(
     evaluate_every: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int | None = None,
-    keep: int = 3,
+    keep: int | None = None,
     callbacks: Sequence[Callback] = (),
     progress: ProgressLike = False,
     bf16: bool = False,
@@ -211,7 +211,7 @@ def simulate(
             always evaluated.
         checkpoint: A folder; if it has a checkpoint of this run, the run resumes from it with identical bits.
         checkpoint_every: Arrivals between checkpoints; as often as evaluations by default. An interrupt saves too.
-        keep: Number of checkpoints to keep.
+        keep: Number of checkpoints to keep; 3 by default.
         callbacks: Called after arrivals and evaluations.
         progress: True or a rich `Console` to show a line of progress; or a function of (arrivals so far, total), called
             at every evaluation. If it raises, the run ends.
@@ -239,8 +239,7 @@ def simulate(
     check_memory(workers * _WORKER_BYTES, f"{workers:,} workers", "the trace is damaged, or of another run")
     steps = len(trace)
     every = whole_number("evaluate_every", max(1, steps // 50) if evaluate_every is None else evaluate_every, least=1)
-    save_every = whole_number("checkpoint_every", every if checkpoint_every is None else checkpoint_every, least=1)
-    keep = whole_number("keep", keep, least=1)
+    save_every, kept = checkpoint_options(checkpoint, checkpoint_every, keep, every)
     given: dict[str, Any] = {"seed": whole_number("seed", seed), "policy": policy, "scheduler": scheduler}
     given |= {"bf16": checked_flag("bf16", bf16), "param_groups": param_groups}
     every_callback = all_callbacks(callbacks, progress, steps)
@@ -250,7 +249,7 @@ def simulate(
         run = Simulation(problem, method, trace, options, **given, callbacks=every_callback)
         folder = None
         if checkpoint is not None:
-            folder = RunFolder(checkpoint, every=save_every, keep=keep, run=run.describe())
+            folder = RunFolder(checkpoint, every=save_every, keep=kept, run=run.describe())
             stack.callback(folder.close)
         saved = None if folder is None else folder.newest()
         if saved is None:

@@ -17,6 +17,7 @@ from .._util.interrupts import interrupts_between_arrivals
 from .._util.naming import stable_name
 from .._util.warn import warn
 from ..core.callbacks import Callback, ProgressLike, TensorBoard, all_callbacks
+from ..core.checkpoint import checkpoint_options
 from ..core.flat import uncompiled
 from ..core.groups import ParamGroups
 from ..core.result import Run, RunWarning
@@ -63,7 +64,7 @@ def fit(
     evaluate_every: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int | None = None,
-    keep: int = 3,
+    keep: int | None = None,
     record: str | os.PathLike[str] | None = None,
     callbacks: Sequence[Callback] = (),
     progress: ProgressLike = False,
@@ -113,9 +114,9 @@ def fit(
         evaluate_every: Contributions between evaluations; a tenth of the run by default.
         checkpoint: A folder; if it has a checkpoint of this run, the run resumes from it.
         checkpoint_every: Contributions between checkpoints; as often as evaluations by default.
-        keep: Number of checkpoints to keep.
-        record: A file for the trace, for `latecomer.training.replay` and ``latecomer replay``; the final parameters are
-            written beside it.
+        keep: Number of checkpoints to keep; 3 by default.
+        record: A file for the trace, ``something.parquet``, for `latecomer.training.replay` and ``latecomer replay``;
+            the final parameters are written beside it.
         callbacks: Called after arrivals and evaluations.
         progress: True or a rich `Console` to show a line of progress; or a function of (contributions so far, total),
             called at every evaluation. If it raises, the run ends.
@@ -167,8 +168,7 @@ def fit(
         scheduler = scheduler or problem.scheduler
     steps = _steps(steps, epochs, problem)
     every = max(1, steps // 10) if evaluate_every is None else whole_number("evaluate_every", evaluate_every, least=1)
-    save_every = every if checkpoint_every is None else whole_number("checkpoint_every", checkpoint_every, least=1)
-    keep = whole_number("keep", keep, least=1)
+    save_every, kept = checkpoint_options(checkpoint, checkpoint_every, keep, every)
     path = None if record is None else Path(record)
     if path is not None:
         folders = {"checkpoint": checkpoint, "tensorboard": tensorboard}
@@ -189,7 +189,7 @@ def fit(
     about = {"method": rule.name, "options": options, "seed": seed, "start": state.start, **rounded}
     about |= {"torch": torch.__version__, "problem": repr(problem), "scheduler": stable_name(scheduler)}
     about |= {"workers": workers, "policy": repr(decides), "optimizer": state.optimizer_inside}
-    about["model"] = structure(state.flat.module)
+    about |= {"model": structure(state.flat.module), "evaluate_every": every}
     if state.arrangement.groups is not None:
         about["param_groups"] = [group.as_json() for group in state.arrangement.groups]
     saver = None
@@ -197,7 +197,7 @@ def fit(
         saver = Saver(
             checkpoint,
             every=save_every,
-            keep=keep,
+            keep=kept,
             run=state.describe() | {"workers": workers} | rounded,
         )
         state.journal = saver.journal

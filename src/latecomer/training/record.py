@@ -65,10 +65,10 @@ def check_outputs(
     """Refuse outputs of a run that would overwrite each other, before it begins."""
     files: dict[str, Path | None] = {"record": record, "save": save}
     if record is not None:
-        if record.suffix == ".safetensors":
+        if record.suffix != ".parquet":
             raise ValueError(
-                f"Invalid record: {str(record)!r} (the final parameters are written beside the trace, with this "
-                "ending: call it something.parquet)"
+                f"Invalid record: {str(record)!r} (it is a Parquet file, and the final parameters are written beside "
+                f"it as {record.stem}.safetensors: call it {record.stem}.parquet)"
             )
         files["the final parameters of record"] = beside(record)
     check_distinct(files, {"checkpoint": checkpoint, "tensorboard": tensorboard})

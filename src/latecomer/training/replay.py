@@ -72,7 +72,8 @@ def replay(
         method: A method other than the recorded one; it keeps recorded hyper-parameters of the same name. The recorded
             one again if it was given to `fit` as a class or a function, which no record can hold.
         policy: The policy of the run, if it is neither in `latecomer.policy.POLICIES` nor the recorded method's own.
-        evaluate_every: Arrivals between evaluations; by default only the start and the end are evaluated.
+        evaluate_every: Arrivals between evaluations; by default as in the recorded run. Where the record does not say,
+            only the start and the end are evaluated.
         progress: True or a rich `Console` to show a line of progress, or a function of (arrivals so far, total).
         scheduler: The learning-rate scheduler that was given to `fit`; not needed if the task has its own.
         param_groups: Other param groups than the recorded ones. Another method keeps the recorded groups, and of their
@@ -132,7 +133,7 @@ def replay(
             trace,
             seed=seed,
             policy=decides,
-            evaluate_every=len(trace) if evaluate_every is None else evaluate_every,
+            evaluate_every=about.get("evaluate_every", len(trace)) if evaluate_every is None else evaluate_every,
             progress=progress,
             scheduler=scheduler,
             param_groups=groups,
