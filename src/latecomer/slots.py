@@ -7,7 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["FlatSlots", "Points", "SlotPool"]
+from .optim import AsyncOptimizer
+
+__all__ = ["FlatSlots", "Points", "SlotPool", "VersionSlots"]
 
 Points = list[list[Tensor]]
 """The points a ticket evaluates: one list of tensors per point, one tensor per parameter, the iterate first."""
@@ -99,3 +101,50 @@ class FlatSlots(SlotPool):
         """Free the memory of this ticket."""
         del self._held[number]
         self._unused.append(self._memory.pop(number))
+
+
+class VersionSlots(FlatSlots):
+    """Memory in this process, of which tickets that start from one version share a part.
+
+    So memory grows with the versions in flight, and not with the workers: all of them start from the first version.
+    Nothing may write to a point but what fills it.
+
+    Args:
+        make: Returns the memory of one ticket.
+        optimizer: The optimizer whose points are stored. One with points of its own for every worker shares nothing.
+    """
+
+    def __init__(self, make: Callable[[], list[Tensor]], optimizer: AsyncOptimizer) -> None:
+        super().__init__(make)
+        self._optimizer = optimizer
+        self._shares = type(optimizer).query is AsyncOptimizer.query
+        self._newest: tuple[int, Any, Points] | None = None  # a version, its memory and its points
+        self._users: dict[int, int] = {}  # how many tickets use a memory, by its identity
+
+    def take(self, number: int) -> Points:
+        """Return memory for the points of this ticket alone."""
+        points = super().take(number)
+        self._users[id(self._memory[number])] = 1
+        return points
+
+    def fill(self, number: int, write: Callable[[Points], None]) -> None:
+        """Take memory for the points of this ticket: that of its version, or a new one that is written."""
+        version = self._optimizer.version
+        if self._newest is not None and self._newest[0] == version:
+            _, self._memory[number], self._held[number] = self._newest
+            self._users[id(self._memory[number])] += 1
+            return
+        super().fill(number, write)
+        self._newest = (version, self._memory[number], self._held[number]) if self._shares else None
+
+    def release(self, number: int) -> None:
+        """Free the memory of this ticket, unless another one uses it."""
+        memory = self._memory[number]
+        self._users[id(memory)] -= 1
+        if self._users[id(memory)]:
+            del self._held[number], self._memory[number]
+            return
+        del self._users[id(memory)]
+        if self._newest is not None and self._newest[1] is memory:
+            self._newest = None
+        super().release(number)

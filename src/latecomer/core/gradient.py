@@ -117,7 +117,14 @@ class Contributor:
     def _gradient_of(self, point: Tensor, batch: Any, sample: int, out: Tensor) -> float:
         torch.default_generator.manual_seed(sample >> 1)  # for dropout and similar layers
         target = out.view_as(out)  # torch may resize its output; the slot must keep its shape
-        if self.problem.gradient(point, batch, target):
+        version = point._version
+        direct = self.problem.gradient(point, batch, target)
+        if point._version != version:
+            raise ValueError(
+                "The problem's gradient changes the point in place, which other tickets start from too: compute with a "
+                "copy, x = x.clone()"
+            )
+        if direct:
             loss = math.nan
             if target.shape != out.shape:
                 raise ValueError(f"The problem's gradient has shape {tuple(target.shape)}, not {tuple(out.shape)}")

@@ -16,7 +16,7 @@ from ..optim._kernels import is_finite
 from ..policy import Policy, Ticket
 from ..problems.base import Problem
 from ..server import Outcome, Server
-from ..slots import FlatSlots
+from ..slots import FlatSlots, VersionSlots
 from .batchnorm import RunningAverages
 from .flat import FlatModule, digest
 from .groups import Arrangement, ParamGroups
@@ -85,7 +85,7 @@ class RunState:
             slots is not None and self.flat.device.type != "cpu"
         )  # slots of an engine are in this machine's memory
         self._arriving = torch.empty_like(self.flat.x, requires_grad=False) if elsewhere else None
-        self.slots = FlatSlots(self._new_points) if slots is None else slots
+        self.slots = VersionSlots(self._new_points, self.optimizer) if slots is None else slots
         self.slots.arrange(self.arrangement.split, self._new_points() if elsewhere else [])
         self.server = Server(
             self.optimizer,
