@@ -6,17 +6,20 @@ import contextlib
 import inspect
 import io
 import math
+import pickle
 import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import torch
 from torch import nn
 
 import latecomer as lc
 from latecomer.cli.main import main as command
 from latecomer.experiments import Grid, Sweep
+from latecomer.optim import methods
 from latecomer.training import replay
 
 from .files import Regression
@@ -189,6 +192,43 @@ def delays_call(place: Path) -> tuple[Callable[..., Any], dict[str, Any], list[s
     return make, {"kind": kind, "steps": 10, "seed": 0, **kinds[kind]}, ["steps", "seed", *kinds[kind], "shares"]
 
 
+def own_call(place: Path) -> tuple[Callable[..., Any], dict[str, Any], list[str]]:
+    """Return a run with a delay model and a policy of the user's, which answer anything."""
+
+    def run(jobs: Any, job: Any, workers: Any, shares: Any, name: Any, weight: Any, **answers: Any) -> Any:
+        given = {
+            "workers": workers,
+            "shares": shares,
+            "jobs": lambda self, seed: (lambda *_: job) if jobs is ... else jobs,
+        }
+        model = type("Model", (lc.delays.ClockModel,), given)()
+        if answers["receive"] is ...:
+            answers["receive"] = lc.policy.Decision("hold", weight)
+        own = {key: lambda self, *_, value=value: value for key, value in answers.items()}
+        policy = type("Own", (lc.policy.Policy,), {"name": name, **own})
+        trace = model.trace(5, 0, policy)
+        lc.fit(lc.problems.quadratic(), method="momentum", lr=0.1, policy=policy, engine="inline", workers=2, steps=5)
+        return trace
+
+    given = {"jobs": ..., "job": (1.0, 0), "workers": 2, "shares": (1.0,), "name": "own", "weight": 1.0}
+    given |= {"receive": ..., "cancel": (), "may_start": True}
+    return run, given, list(given)
+
+
+def register_call(place: Path) -> tuple[Callable[..., Any], dict[str, Any], list[str]]:
+    def register(**given: Any) -> Any:
+        known = dict(methods._METHODS)
+        try:
+            method = lc.optim.register(**given)
+            return pickle.loads(cloudpickle.dumps(method))
+        finally:
+            methods._METHODS.clear()
+            methods._METHODS.update(known)
+
+    given = {"name": "mutated", "optimizer": lc.optim.Momentum, "policy": None, "influence": None, "source": ""}
+    return register, given | {"replace": False}, [*given, "replace"]
+
+
 def argument_targets(folder: Path) -> list[Target]:
     """Return what changes words and arguments; the files of `file_targets` are in the folder."""
     return [
@@ -198,4 +238,6 @@ def argument_targets(folder: Path) -> list[Target]:
         arguments("arguments of simulate", simulate_call, 2),
         arguments("arguments of replay", replay_call(folder), 1),
         arguments("arguments of delays", delays_call, 2),
+        arguments("own policy and delay model", own_call, 2),
+        arguments("arguments of register", register_call, 1),
     ]

@@ -61,7 +61,8 @@ def simulated(folder: Path) -> Target:
     trace = lc.delays.Constant(workers=2).trace(steps=12, seed=0)
 
     def go(checkpoint: Path | None) -> list[Any]:
-        return bits(lc.simulate(Regression(), "mu2", trace, lr=0.05, checkpoint=checkpoint, checkpoint_every=4))
+        every = None if checkpoint is None else 4
+        return bits(lc.simulate(Regression(), "mu2", trace, lr=0.05, checkpoint=checkpoint, checkpoint_every=every))
 
     go(folder / "simulate")
 
@@ -78,7 +79,8 @@ def fitted(folder: Path) -> Target:
     options: dict[str, Any] = {"method": "momentum", "lr": 0.05, "workers": 1, "engine": "inline", "steps": 20}
 
     def go(checkpoint: Path | None, *callbacks: Any) -> lc.Run:
-        return lc.fit(Regression(), checkpoint=checkpoint, checkpoint_every=6, callbacks=callbacks, **options)
+        every = None if checkpoint is None else 6
+        return lc.fit(Regression(), checkpoint=checkpoint, checkpoint_every=every, callbacks=callbacks, **options)
 
     with contextlib.suppress(RuntimeError):
         go(folder / "fit", Stop())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -207,7 +207,10 @@ def as_policy(policy: PolicyLike | None, workers: int, options: Mapping[str, Any
             ) from error
     elif callable(policy) and (not isinstance(policy, type) or issubclass(policy, Policy)):
         given = dict(options or {})
-        arguments = inspect.signature(policy).parameters
+        try:
+            arguments = inspect.signature(policy).parameters
+        except ValueError:  # built in, and without names of its arguments
+            raise TypeError(f"Invalid policy: {policy!r} (expected a class or a function of Python's)") from None
         if "workers" in arguments:
             given.setdefault("workers", workers)
         for name, argument in arguments.items():
@@ -258,9 +261,12 @@ def allowed(policy: Policy, in_flight: int) -> bool:
 def cancelled(policy: Policy, in_flight: Sequence[Ticket], version: int) -> tuple[Ticket, ...]:
     """Ask a policy which tickets to cancel; anything but tickets in flight, each once, raises."""
     answer: Any = policy.cancel(in_flight, version)
-    if not isinstance(answer, Iterable) or isinstance(answer, (str, bytes, Mapping)):
+    try:
+        chosen = None if isinstance(answer, (str, bytes, Mapping)) else tuple(answer)
+    except TypeError:
+        chosen = None
+    if chosen is None:
         raise TypeError(f"The policy {policy!r} returned {answer!r} from cancel (expected a list of tickets)")
-    chosen = tuple(answer)
     left = {ticket.number: ticket for ticket in in_flight} if chosen else {}
     for ticket in chosen:
         if not isinstance(ticket, Ticket):

@@ -43,6 +43,13 @@ def test_a_job_that_is_no_job(job: Any, policy: Any) -> None:
     assert message.endswith(f"returned {job!r} for ticket 0 {RETURNED}")
 
 
+def test_a_function_of_other_arguments_is_told_apart_from_an_error_in_it() -> None:
+    with pytest.raises(TypeError, match=r"The jobs of .* cannot be called with a ticket and a worker: .*positional"):
+        clock(lambda ticket: (1.0, 0)).trace(steps=5)
+    with pytest.raises(TypeError, match=r"^unsupported operand"):
+        clock(lambda ticket, worker: (ticket + "a", 0)).trace(steps=5)
+
+
 def test_durations_of_numpy_are_numbers() -> None:
     assert clock((np.float32(0.5), np.int64(0))).trace(steps=3).end.tolist() == [0.5, 0.5, 1.0]
     assert clock((0, 0)).trace(steps=3).end.tolist() == [0.0, 0.0, 0.0]
@@ -161,6 +168,7 @@ def served(own: Any) -> None:
         ({"cancel": 3}, r"The policy Own\(\) returned 3 from cancel \(expected a list of tickets\)"),
         ({"cancel": None}, r"returned None from cancel \(expected a list of tickets\)"),
         ({"cancel": "a"}, r"returned 'a' from cancel"),
+        ({"cancel": np.array(3)}, r"returned array\(3\) from cancel"),
         ({"cancel": [3]}, r"returned 3 among the tickets to cancel \(expected some of the tickets that cancel"),
         ({"cancel": [lc.policy.Ticket(99, 0, 1, 0, 0)]}, r"cancels ticket 99, which is not in flight"),
     ],

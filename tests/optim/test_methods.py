@@ -145,6 +145,9 @@ def test_two_lambdas_of_a_file_are_two_methods(registry: dict[str, Any]) -> None
         (("mine", 3), "Invalid optimizer: 3"),
         (("mine", Mine, 3), "Invalid policy: 3"),
         (("mine", Mine, None, 0.5), "Invalid influence: 0.5"),
+        (("mine", max), "Invalid optimizer: <built-in function max>"),
+        (("mine", Mine, int), "Invalid policy: <class 'int'>"),
+        (("mine", Mine, None, max), "Invalid influence: <built-in function max>"),
         (("mine", Mine, lambda beta: 0), "Both the optimizer and the policy of mine have an option 'beta': rename one"),
     ],
 )

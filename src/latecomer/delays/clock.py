@@ -86,7 +86,7 @@ class ClockModel(DelayModel):
                 "which returns the duration and the group of a job)"
             )
         return clocked_trace(
-            jobs, policy, workers=self.workers, steps=steps, seed=seed, groups=groups, model=repr(self),
+            jobs, policy, workers=own_workers(self), steps=steps, seed=seed, groups=groups, model=repr(self),
             ties=self._ties,
         )  # fmt: skip
 

@@ -124,7 +124,7 @@ def clocked_trace(
     now = 0.0
     while True:
         for ticket in schedule.issue(now):
-            duration, group = _checked_job(jobs(ticket.number, ticket.worker), ticket, len(groups), model)
+            duration, group = _job(jobs, ticket, len(groups), model)
             tie = (0.0, ticket.number) if ties == "ticket" else (now, ticket.worker)
             heapq.heappush(heap, (now + duration, *tie, ticket, group))
         while True:  # skip what was cancelled
@@ -136,8 +136,14 @@ def clocked_trace(
             return schedule.trace(model)
 
 
-def _checked_job(answer: Any, ticket: Ticket, groups: int, model: str) -> tuple[float, int]:
+def _job(jobs: Jobs, ticket: Ticket, groups: int, model: str) -> tuple[float, int]:
     """Return the duration and the group of a job; a function of the user's may return anything."""
+    try:
+        answer: Any = jobs(ticket.number, ticket.worker)
+    except TypeError as error:
+        if error.__traceback__ is None or error.__traceback__.tb_next is None:  # it was not even entered
+            raise TypeError(f"The jobs of {model} cannot be called with a ticket and a worker: {error}") from None
+        raise
     try:
         duration, group = answer
         return AT_LEAST_ZERO.check("duration", duration), whole_number("group", group, most=groups - 1)

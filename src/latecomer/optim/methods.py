@@ -102,16 +102,16 @@ class Method:
                 "its own: pass the class, or a function of the parameters that returns the optimizer"
             )
         is_class = isinstance(self.optimizer, type)
-        if not callable(self.optimizer) or (is_class and not issubclass(self.optimizer, Optimizer)):  # type: ignore[arg-type]
+        if not _has_signature(self.optimizer) or (is_class and not issubclass(self.optimizer, Optimizer)):  # type: ignore[arg-type]
             raise TypeError(
                 f"Invalid optimizer: {self.optimizer!r} (expected a class of optimizers, or a function of the "
                 "parameters that returns an optimizer)"
             )
-        if not (self.policy is None or callable(self.policy) or hasattr(self.policy, "receive")):
+        if not (self.policy is None or _has_signature(self.policy) or hasattr(self.policy, "receive")):
             raise TypeError(
                 f"Invalid policy: {self.policy!r} (expected None, or an instance or a class of latecomer.policy.Policy)"
             )
-        if self.weight is not None and not callable(self.weight):
+        if self.weight is not None and not _has_signature(self.weight):
             raise TypeError(f"Invalid influence: {self.weight!r} (expected a function of the delay, or None)")
         object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
 
@@ -250,6 +250,14 @@ class Method:
 
 MethodLike = str | Method | type[Optimizer] | Callable[[Any], Optimizer]
 """What ``method=`` takes: a name, an optimizer class, a function of the parameters, or a `Method`."""
+
+
+def _has_signature(function: Any) -> bool:
+    """Return whether this can be called with arguments whose names are known; of some built-in functions none are."""
+    try:
+        return callable(function) and bool(inspect.signature(function))
+    except (TypeError, ValueError):
+        return False
 
 
 def _keywords(function: Callable[..., Any]) -> tuple[dict[str, inspect.Parameter], bool]:
