@@ -66,16 +66,18 @@ class FlatSlots(SlotPool):
         self._memory: dict[int, Any] = {}
         self._split: Split = lambda vector: [vector]
         self._staging: list[Tensor] = []
+        self._cross: Callable[[Tensor, Tensor], Tensor] = Tensor.copy_
 
-    def arrange(self, split: Split, staging: list[Tensor]) -> None:
+    def arrange(self, split: Split, staging: list[Tensor], cross: Callable[[Tensor, Tensor], Tensor]) -> None:
         """Say how the server sees a vector.
 
         Args:
             split: Returns a flat vector as the tensors of the optimizer.
             staging: Vectors on the optimizer's device, if that is another one than the slots': points are written into
                 them first, so that each crosses in one copy. Empty if it is the same.
+            cross: Copies a vector of another device: the target first, then the source.
         """
-        self._split, self._staging = split, staging
+        self._split, self._staging, self._cross = split, staging, cross
 
     def memory(self, number: int) -> Any:
         """Return the memory of a ticket."""
@@ -95,7 +97,7 @@ class FlatSlots(SlotPool):
         write([self._split(vector) for vector in self._staging])
         self.take(number)
         for vector, written in zip(self._points_of(self._memory[number]), self._staging, strict=True):
-            vector.copy_(written)
+            self._cross(vector, written)
 
     def release(self, number: int) -> None:
         """Free the memory of this ticket."""

@@ -190,7 +190,7 @@ def test_invalid_arguments_raise_before_anything_starts(change: dict[str, Any], 
 
 
 def test_complex_parameters_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"parameters are torch.complex64 \(expected a floating-point dtype\)"):
+    with pytest.raises(TypeError, match=r"parameter 'weight' is torch.complex64 \(expected a floating-point dtype\)"):
         lc.fit(nn.Linear(3, 1, dtype=torch.complex64), nn.functional.mse_loss, data(), steps=5, lr=0.1)
 
 

@@ -53,6 +53,14 @@ class Train:
     """CPUs that Ray reserves per worker; 1 if left out (--engine ray)."""
     gpus: float | None = None
     """GPUs that Ray reserves per worker; none if left out (--engine ray)."""
+    device: str | None = None
+    """Where workers compute: a device of torch such as cuda:0, or auto; where the model is if left out."""
+    server_device: str = "cpu"
+    """Where the server keeps the parameters and the optimizer's state."""
+    threads: int = 1
+    """Torch threads per worker."""
+    prefetch: int = 0
+    """Batches that each worker draws ahead, in a process of its own."""
     bf16: bool = False
     """Send points and gradients as bfloat16, rounded (--engine ray)."""
     data_plane: Literal["zeromq", "object-store"] | None = None
@@ -126,6 +134,10 @@ class Train:
             min_workers=self.min_workers,
             max_workers=self.max_workers,
             engine=self._engine(),
+            device=self.device,
+            server_device=self.server_device,
+            threads=self.threads,
+            prefetch=self.prefetch,
             steps=1000 if self.steps is None and self.epochs is None else self.steps,
             epochs=self.epochs,
             evaluate_every=self.evaluate_every,
@@ -231,6 +243,10 @@ class ReplayCommand:
     """Arrivals between evaluations; as in the recorded run if left out."""
     imports: Imports = ()
     """A Python file that registers methods of your own; may be repeated."""
+    device: str | None = None
+    """Where gradients are computed; the recorded kind of device, if this machine has one, if left out."""
+    server_device: str | None = None
+    """Where the parameters are; likewise."""
     json: Json = False
     """Print the verdict and the last evaluation as JSON on stdout, and everything else on stderr."""
 
@@ -252,7 +268,7 @@ class ReplayCommand:
 
         found = replay(
             self.record, problem, method=self.method, evaluate_every=self.evaluate_every, progress=console,
-            **pairs(self.set),
+            device=self.device, server_device=self.server_device, **pairs(self.set),
         )  # fmt: skip
         final = {name: value for name, value in found.run.final.items() if isinstance(value, (int, float))}
         last = ", ".join(f"{name} {value:,.6g}" for name, value in final.items())

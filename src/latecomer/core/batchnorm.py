@@ -118,5 +118,5 @@ class RunningAverages:
                     (mean, self.from_last_job[start : start + n]),
                     (var, self.from_last_job[start + n : start + 2 * n]),
                 ):
-                    average.mul_(keep).add_(seen.to(average.dtype), alpha=add)
+                    average.mul_(keep).add_(seen.to(average), alpha=add)
             start += 2 * n + 1

@@ -196,7 +196,7 @@ class FlatModule:
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of the module's state dict at ``x``."""
-        return {key: value.detach().clone() for key, value in self.at(self.x).state_dict().items()}
+        return {key: value.detach().to("cpu", copy=True) for key, value in self.at(self.x).state_dict().items()}
 
 
 class _Parts:

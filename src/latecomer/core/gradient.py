@@ -14,9 +14,10 @@ from torch import Tensor
 from ..optim._kernels import combine
 from ..problems.base import Problem
 from .batchnorm import RunningAverages
+from .devices import Crossing, moved
 from .flat import FlatModule
 from .history import COLUMNS
-from .rng import other_generators
+from .rng import other_generators, seed_torch
 
 __all__ = ["Contributor", "evaluated", "one_thread"]
 
@@ -26,8 +27,10 @@ _Batches = Sequence[tuple[int, Any]]  # seeds and micro-batches of a ticket
 class Contributor:
     """Computes contributions: the same ticket, point and coefficients give the same bits in every process.
 
-    The ticket seeds torch's generator, so dropout is the same at both points and on every attempt. Batch-normalisation
+    The ticket seeds torch's generators, so dropout is the same at both points and on every attempt. Batch-normalisation
     statistics of the first point are left in `averages`; the module's own do not change.
+
+    Points and contributions that are on another device than the model cross in one copy each.
 
     Args:
         problem: What to train on.
@@ -36,6 +39,9 @@ class Contributor:
         bf16: Round points and contributions to bfloat16. Where they are sent as bfloat16 anyway this changes nothing;
             elsewhere it gives the same bits.
         averages: The module's batch-normalisation statistics, if they exist already.
+
+    Attributes:
+        result: The last contribution, on the model's device.
     """
 
     def __init__(
@@ -49,6 +55,9 @@ class Contributor:
         self.problem, self.flat, self._bf16 = problem, flat, bf16
         self.averages = averages or RunningAverages(flat.module)
         self._second = torch.empty_like(flat.x, requires_grad=False) if points == 2 else None
+        self.result = flat.x.detach()
+        self._cross = Crossing()
+        self._here: list[Tensor] = []  # points and contribution on the model's device, if they are elsewhere
 
     def __call__(
         self,
@@ -60,6 +69,7 @@ class Contributor:
         version: int,
         here: float = 1.0,
         before: float = 0.0,
+        batches: _Batches | None = None,
     ) -> float:
         """Write the contribution into ``out`` and return the loss; NaN if the problem computes its gradient directly.
 
@@ -72,14 +82,34 @@ class Contributor:
             version: Index of its iterate.
             here: Coefficient of the gradient at the iterate, by `AsyncOptimizer.coefficients`.
             before: Coefficient of the gradient at the iterate before.
+            batches: What the ticket consists of, if it has been drawn already.
         """
-        batches = self.problem.micro_batches(number, sample, group)
+        batches = self.problem.micro_batches(number, sample, group) if batches is None else batches
+        device = self.flat.device
+        if device.type != "cpu":
+            batches = [(seed, moved(batch, device)) for seed, batch in batches]
+        points, self.result = self.here(points), out
+        if out.device != device:
+            self.result = self._memory(len(points))
         if self._bf16:
             points = [_rounded_to_bf16(point) for point in points]
-        loss = self._contribution(points, out, batches, version, here, before)
+        loss = self._contribution(points, self.result, batches, version, here, before)
         if self._bf16:
-            out.copy_(_rounded_to_bf16(out))
+            self.result.copy_(_rounded_to_bf16(self.result))
+        if self.result is not out:
+            self._cross(out, self.result)
         return loss
+
+    def here(self, points: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return points on the model's device, copied if they are elsewhere."""
+        if points[0].device == self.flat.device:
+            return points
+        return [self._cross(self._memory(i), point) for i, point in enumerate(points)]
+
+    def _memory(self, index: int) -> Tensor:
+        while len(self._here) <= index:
+            self._here.append(torch.empty_like(self.flat.x, requires_grad=False))
+        return self._here[index]
 
     def _contribution(
         self, points: Sequence[Tensor], out: Tensor, batches: _Batches, version: int, here: float, before: float
@@ -115,7 +145,7 @@ class Contributor:
         return loss
 
     def _gradient_of(self, point: Tensor, batch: Any, sample: int, out: Tensor) -> float:
-        torch.default_generator.manual_seed(sample >> 1)  # for dropout and similar layers
+        seed_torch(sample)  # for dropout and similar layers
         target = out.view_as(out)  # torch may resize its output; the slot must keep its shape
         version = point._version
         direct = self.problem.gradient(point, batch, target)
@@ -169,10 +199,10 @@ def _metric_value(name: object, value: Any) -> float:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Use one torch thread, as every worker does: more threads add in another order, so the bits differ."""
+def one_thread(threads: int = 1) -> Iterator[None]:
+    """Use one torch thread, or as many as a worker has: other numbers add in another order, so the bits differ."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     try:
         yield
     finally:

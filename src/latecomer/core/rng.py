@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["other_generators", "seeded", "seeded_order"]
+from .devices import devices_restored, seed_device
+
+__all__ = ["kept_generators", "other_generators", "seed_torch", "seeded", "seeded_order"]
 
 
 @contextmanager
@@ -31,11 +33,24 @@ def seeded(sample: int) -> Iterator[None]:
     """Seed the global generators of torch, Python and numpy, and restore them afterwards."""
     before = torch.get_rng_state()
     try:
-        with other_generators(sample):
-            torch.default_generator.manual_seed(sample >> 1)
+        with other_generators(sample), devices_restored():
+            seed_torch(sample)
             yield
     finally:
         torch.set_rng_state(before)
+
+
+def seed_torch(sample: int) -> None:
+    """Seed torch's generators: the CPU's, and those of the devices that workers of this process use."""
+    torch.default_generator.manual_seed(sample >> 1)
+    seed_device(sample >> 1)
+
+
+@contextmanager
+def kept_generators() -> Iterator[None]:
+    """Restore torch's generators afterwards, for jobs in the process of the user."""
+    with torch.random.fork_rng(devices=[]), devices_restored():
+        yield
 
 
 def seeded_order(sampler: Iterable[Any], epoch: int, seed: int) -> list[Any]:

@@ -18,6 +18,7 @@ from ..problems.base import Problem
 from ..server import Outcome, Server
 from ..slots import FlatSlots, VersionSlots
 from .batchnorm import RunningAverages
+from .devices import Crossing
 from .flat import FlatModule, digest
 from .groups import Arrangement, ParamGroups
 from .structure import structure, structure_digest
@@ -86,7 +87,8 @@ class RunState:
         )  # slots of an engine are in this machine's memory
         self._arriving = torch.empty_like(self.flat.x, requires_grad=False) if elsewhere else None
         self.slots = VersionSlots(self._new_points, self.optimizer) if slots is None else slots
-        self.slots.arrange(self.arrangement.split, self._new_points() if elsewhere else [])
+        self._cross = Crossing()
+        self.slots.arrange(self.arrangement.split, self._new_points() if elsewhere else [], self._cross)
         self.server = Server(
             self.optimizer,
             workers=workers,
@@ -106,7 +108,7 @@ class RunState:
     def arriving(self, contribution: Tensor) -> list[Tensor]:
         """Return a flat contribution as the optimizer takes it: on its device, in its shapes."""
         if self._arriving is not None:
-            contribution = self._arriving.copy_(contribution)
+            contribution = self._cross(self._arriving, contribution)
         return self.arrangement.split(contribution)
 
     @property
@@ -199,7 +201,7 @@ class RunState:
     def output(self) -> dict[str, Tensor]:
         """Return the state dict of the iterate chosen by the optimizer's ``output=``."""
         chosen = self.arrangement.joined(self.optimizer.output_parameters())
-        return {name: value.detach().clone() for name, value in self.flat.at(chosen).state_dict().items()}
+        return {name: value.detach().to("cpu", copy=True) for name, value in self.flat.at(chosen).state_dict().items()}
 
 
 def hyper_parameters(optimizer: AsyncOptimizer) -> str:

@@ -36,6 +36,10 @@ class WorkerSpec:
         bf16: Round points and contributions to bfloat16, which halves what is sent.
         evaluators: Number of seats, the last ones, that only evaluate.
         methods: The methods that were registered in this process, for a worker to know.
+        device: Where workers compute: a device of torch, or ``"auto"``. A name, because a worker may learn of a device
+            only when it unpickles the problem.
+        threads: Torch threads per worker.
+        prefetch: Number of batches that a worker draws ahead, in a process of its own.
 
     Examples:
         >>> import latecomer as lc
@@ -53,6 +57,9 @@ class WorkerSpec:
     seed: int = 0
     bf16: bool = False
     evaluators: int = 0
+    device: str = "cpu"
+    threads: int = 1
+    prefetch: int = 0
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,8 @@ class Job:
         here: Coefficient of the gradient at the first point.
         before: Coefficient of the gradient at the second point.
         evaluate: Evaluate at the slot's first point, with its statistics, instead of computing a contribution.
+        upcoming: Number of the ticket that is issued next, by which a worker guesses its own next one.
+        workers: Number of workers, for the same purpose.
 
     Examples:
         >>> Job(number=4, slot=0, sample=7, version=1).here
@@ -101,11 +110,18 @@ class Job:
     here: float = 1.0
     before: float = 0.0
     evaluate: bool = False
+    upcoming: int = 0
+    workers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
     """A worker has started and can take a job.
+
+    Args:
+        seat: Seat of the worker.
+        pid: Its process.
+        device: What kind of device it computes on.
 
     Examples:
         >>> Ready(seat=0, pid=4711).seat
@@ -114,6 +130,7 @@ class Ready:
 
     seat: int
     pid: int = 0
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +238,8 @@ class Engine(ABC):
       reports `Ready`. Nothing restarts by itself.
     - `close` ends all workers and frees all memory; it may be called twice. If the server's process dies, even by
       SIGKILL, no process and no shared memory of the engine may remain.
-    - Workers use one torch thread and ignore Ctrl-C. No ticket is with two workers at the same time.
+    - Workers use the spec's device and number of torch threads, and ignore Ctrl-C. No ticket is with two workers at the
+      same time.
 
     Examples:
         >>> import latecomer as lc
@@ -238,6 +256,9 @@ class Engine(ABC):
 
     bf16: bool = False
     """Whether points and gradients are rounded to bfloat16 when they are sent; a replay must do the same."""
+
+    on_this_machine: bool = True
+    """Whether all workers run on the server's machine, and have its devices."""
 
     def check_workers(self, workers: int) -> None:
         """Raise if there is no room for so many workers; called before anything is made for them."""

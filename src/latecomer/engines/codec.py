@@ -29,10 +29,10 @@ HEAD_LIMIT = 16_384
 ENVELOPE = 128
 """Most bytes that encryption adds to a part."""
 
-_MAGIC, _VERSION = b"LCMR", 1
+_MAGIC, _VERSION = b"LCMR", 2
 _HEAD = struct.Struct("<4sBBBBQI")  # magic, version, kind, encoding, number of parts, ticket, length of the rest
 _LENGTH = struct.Struct("<Q")
-_JOB = struct.Struct("<QQqddB")
+_JOB = struct.Struct("<QQqddBQI")
 _DONE = struct.Struct("<Bdid")
 _READY = struct.Struct("<Q")
 _METRIC = struct.Struct("<Hd")
@@ -107,13 +107,15 @@ def head_of(
 ) -> Head:
     """Return the head of a job or an event; it has no seat, which the receiver knows from the connection."""
     if isinstance(what, Job):
-        rest = _JOB.pack(what.slot, what.sample, what.version, what.here, what.before, what.evaluate)
+        rest = _JOB.pack(
+            what.slot, what.sample, what.version, what.here, what.before, what.evaluate, what.upcoming, what.workers
+        )
         return Head(JOB, encoding, what.number, lengths, rest)
     if isinstance(what, Done):
         rest = _DONE.pack(what.finite, what.loss, what.group, what.seconds)
         return Head(DONE, encoding, what.number, lengths, rest)
     if isinstance(what, Ready):
-        return Head(READY, encoding, 0, (), _READY.pack(what.pid))
+        return Head(READY, encoding, 0, (), _READY.pack(what.pid) + what.device.encode(errors="replace")[:_TEXT_LIMIT])
     if isinstance(what, Evaluated):
         metrics = [(name.encode(), float(value)) for name, value in what.metrics.items()]
         rest = b"".join(_METRIC.pack(len(name), value) + name for name, value in metrics)
@@ -124,10 +126,10 @@ def head_of(
 
 def job_of(head: Head) -> Job:
     """Return the job of a head."""
-    slot, sample, version, here, before, evaluate = _unpacked(_JOB, head, JOB)
+    slot, sample, version, here, before, evaluate, upcoming, workers = _unpacked(_JOB, head, JOB)
     if evaluate > 1:
         raise FrameError(f"A flag of {evaluate}")
-    return Job(head.number, slot, sample, version, here, before, bool(evaluate))
+    return Job(head.number, slot, sample, version, here, before, bool(evaluate), upcoming, workers)
 
 
 def event_of(seat: int, head: Head) -> Ready | Done | Evaluated | Failed:
@@ -138,7 +140,10 @@ def event_of(seat: int, head: Head) -> Ready | Done | Evaluated | Failed:
             raise FrameError(f"A flag of {finite}")
         return Done(seat, head.number, bool(finite), loss, group, seconds)
     if head.kind == READY:
-        return Ready(seat, *_unpacked(_READY, head, READY))
+        if len(head.rest) < _READY.size:
+            raise FrameError(f"A message of {len(head.rest)} bytes (expected at least {_READY.size})")
+        (pid,) = _READY.unpack_from(head.rest)
+        return Ready(seat, pid, head.rest[_READY.size :].decode(errors="replace"))
     if head.kind == EVALUATED:
         return Evaluated(seat, head.number, _metrics(head.rest))
     if head.kind == FAILED:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Sequence
-
-import torch
+from dataclasses import replace
 
 from .._util.memory import check_memory
 from ..core.gradient import one_thread
-from .base import Died, Engine, Event, Job, Ready, Slot, WorkerSpec
+from ..core.rng import kept_generators
+from .base import Died, Engine, Event, Job, Slot, WorkerSpec
 from .memory import own_slot
 from .worker import Worker
 
@@ -33,7 +32,7 @@ class InlineEngine(Engine):
         """Create the slots and the workers."""
         each = (2 * spec.points + 1) * spec.size * spec.dtype.itemsize  # its slot, and its model
         check_memory(seats * each, f"{seats:,} workers in this process", "use fewer workers")
-        self._spec = spec
+        self._spec = replace(spec, prefetch=0)  # there is one process, which computes and draws in turns
         self._slots = [own_slot(spec, index) for index in range(slots)]
         self._workers: dict[int, Worker] = {}
         self._waiting: deque[tuple[int, Job]] = deque()
@@ -51,7 +50,7 @@ class InlineEngine(Engine):
         """Return new events; if there are none, compute the next job."""
         if not self._events and self._waiting:
             seat, job = self._waiting.popleft()
-            with one_thread(), torch.random.fork_rng(devices=[]):
+            with one_thread(self._spec.threads), kept_generators():
                 self._events.append(self._workers[seat](job))
         events = list(self._events)
         self._events.clear()
@@ -67,7 +66,7 @@ class InlineEngine(Engine):
     def restart(self, seat: int) -> None:
         """Create a new worker."""
         self._workers[seat] = Worker(self._spec, self._slots, seat)
-        self._events.append(Ready(seat, os.getpid()))
+        self._events.append(self._workers[seat].ready)
 
     def close(self) -> None:
         """Drop workers and slots."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import math
 import multiprocessing
 import os
@@ -25,16 +24,16 @@ from typing import Any
 import torch
 
 from .._util.memory import check_memory
-from .base import Died, Engine, Event, Failed, Job, Ready, Slot, WorkerSpec
+from .base import Died, Engine, Event, Failed, Job, Slot, WorkerSpec
 from .codec import SHARED, Layout, event_of, head_of, job_of, pack_head, unpack_head
 from .memory import Block, allocate, slots_of
 from .payload import Payload
+from .prefetch import die_with_parent
 from .worker import Worker, failure
 
 __all__ = ["LocalEngine"]
 
 _START = 2**64 - 1  # ticket number of a worker that fails before its first ticket
-_PR_SET_PDEATHSIG = 1
 _NAME = "latecomer worker"  # process names begin with it
 _START_LOCK = threading.Lock()
 _PROCESS_BYTES = 8 << 20  # what even the smallest worker has for itself, measured
@@ -268,17 +267,18 @@ def _without_main_script() -> Iterator[None]:
 def _serve(seat: int, jobs: Connection, answers: Connection, block: Block, payload: Payload, count: int) -> None:
     """Compute jobs in a worker process until the pipe of jobs is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server handles Ctrl-C
-    _die_with_server()
-    torch.set_num_threads(1)
+    # Its parent is the fork server, which ends with the server's process.
+    die_with_parent(os.getppid() if os.getpid() == _IMPORTED_IN else _IMPORTED_IN)
     try:
         spec: WorkerSpec = payload.load()
+        torch.set_num_threads(spec.threads)
         layout = Layout(spec)
         worker: Any = Worker(spec, slots_of(spec, count, block)[0], seat)
     except BaseException as error:
         answers.send_bytes(pack_head(head_of(failure(seat, _START, error))))
         sys.exit(1)
     try:
-        answers.send_bytes(pack_head(head_of(Ready(seat, os.getpid()))))
+        answers.send_bytes(pack_head(head_of(worker.ready)))
         while True:
             job = job_of(unpack_head(jobs.recv_bytes(), limit=0))
             answers.send_bytes(pack_head(layout.answer_head(worker(job), SHARED)))
@@ -335,12 +335,3 @@ def _end(pid: int, start_time: str) -> None:
                 select.select([waiting], [], [], _END_SECONDS)
         finally:
             os.close(waiting)
-
-
-def _die_with_server() -> None:
-    """Ask Linux to kill this process when its parent dies: the fork server, which ends with the server's process."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if _IMPORTED_IN not in (os.getpid(), os.getppid()):  # it died before that
-            os.kill(os.getpid(), signal.SIGKILL)

@@ -31,7 +31,6 @@ __all__ = [
     "shrink",
 ]
 
-_FUSED_DEVICES = frozenset(_get_fused_kernels_supported_devices())
 _FUSED_CPU_DTYPES = frozenset({torch.float32, torch.float64})
 _PROBED_CPU_DTYPES = frozenset({torch.bfloat16, torch.float16})
 _SCALES = 1e-3, 1e3
@@ -40,6 +39,12 @@ _LEAST_SHARE = 0.1
 """Least share of the old buffer in a step from which the buffer can be found again without losing digits."""
 _PIECE = 1 << 18
 """Elements per piece where a second pass follows: the first one has left them in the processor's cache."""
+
+
+@functools.cache
+def _has_fused_kernels(device_type: str) -> bool:
+    """Whether torch has fused kernels for devices of this type; asked late, because a backend may be loaded late."""
+    return device_type in _get_fused_kernels_supported_devices()
 
 
 @functools.cache
@@ -70,7 +75,7 @@ def _fusable(x: Tensor, g: Tensor, m: Tensor) -> bool:
     if x.is_cpu:
         if dtype not in _FUSED_CPU_DTYPES and not (dtype in _PROBED_CPU_DTYPES and _fused_cpu_is_right(dtype)):
             return False
-    elif x.device.type not in _FUSED_DEVICES or not dtype.is_floating_point:
+    elif not (dtype.is_floating_point and _has_fused_kernels(x.device.type)):
         return False
     if x.is_contiguous():
         return g.is_contiguous() and m.is_contiguous()

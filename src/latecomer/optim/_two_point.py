@@ -126,9 +126,12 @@ class TwoPointOptimizer(AsyncOptimizer):
             )
         if previous_grads is not None or arrival.version == 1:
             return super()._evaluate(closure, arrival, previous_grads)
-        with torch.random.fork_rng(), torch.enable_grad():  # both evaluations see the same random numbers
-            loss = closure()
         params = self._all_params()
+        there = sorted({p.device for p in params if p.device.type != "cpu"}, key=str)
+        kind = there[0].type if there else "cuda"
+        # Both evaluations see the same random numbers.
+        with torch.random.fork_rng(devices=there, device_type=kind), torch.enable_grad():
+            loss = closure()
         here, before = self._points(params)
         grads, x = [p.grad for p in params], [p.clone() for p in params]
         try:

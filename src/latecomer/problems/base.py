@@ -6,13 +6,14 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from .._util.seeds import uniforms
 from ..delays.base import groups_from
 
-__all__ = ["Problem", "scores"]
+__all__ = ["Problem", "device_of", "scores"]
 
 
 class Problem(ABC):
@@ -91,11 +92,11 @@ class Problem(ABC):
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """Return the loss of the model on a batch, ready for backward."""
+        """Return the loss of the model on a batch, ready for backward; the batch is on the model's device."""
 
     @abstractmethod
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Return metrics on held-out data; it is called without gradients."""
+        """Return metrics on held-out data; it is called without gradients, and moves its data to the model's device."""
 
     def describe_samples(self, number: int, sample: int) -> str:
         """Describe the samples of a ticket for messages; by default by the seed of its batch."""
@@ -114,6 +115,11 @@ class Problem(ABC):
         The default returns False; then `latecomer.theory` averages over samples.
         """
         return False
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Return where a model's parameters are, so that `Problem.evaluate` can move its data there."""
+    return next(model.parameters()).device
 
 
 def scores(labels: NDArray[np.int64], predictions: NDArray[np.int64], classes: int, slow: set[int]) -> dict[str, float]:

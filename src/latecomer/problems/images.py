@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from .._util.checks import whole_number
 from .._util.seeds import picks
-from .base import Problem, scores
+from .base import Problem, device_of, scores
 
 __all__ = ["Images"]
 
@@ -93,8 +93,9 @@ class Images(Problem):
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Return loss, accuracy and F1 on the evaluation images: mean, slow, fast and per class."""
-        parts = (self.normalised(part) for part in torch.split(self._test_images, _AT_ONCE))
-        logits = torch.cat([model(part.contiguous(memory_format=torch.channels_last)) for part in parts])
+        device = device_of(model)
+        parts = (self.normalised(part).to(device) for part in torch.split(self._test_images, _AT_ONCE))
+        logits = torch.cat([model(part.contiguous(memory_format=torch.channels_last)) for part in parts]).cpu()
         loss = nn.functional.cross_entropy(logits, torch.from_numpy(self._test_labels))
         return {"loss": float(loss), **self.test_scores(logits.argmax(1).numpy())}
 

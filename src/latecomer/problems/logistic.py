@@ -93,7 +93,8 @@ class Logistic(Images):
     def gradient(self, x: Tensor, batch: Any, out: Tensor) -> bool:
         """Write the gradient of the mean cross-entropy of a batch."""
         features, labels = batch
-        _write_gradient(x, features, labels, torch.full((len(labels),), 1 / len(labels), dtype=x.dtype), out)
+        weights = torch.full((len(labels),), 1 / len(labels), dtype=x.dtype, device=x.device)
+        _write_gradient(x, features, labels, weights, out)
         return True
 
     def expected_gradient(self, x: Tensor, out: Tensor) -> bool:
@@ -157,7 +158,7 @@ class Logistic(Images):
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Return the objective, its excess over the minimum in the ball, and test scores."""
-        weight: Tensor = model.weight  # type: ignore[assignment]
+        weight: Tensor = model.weight.cpu()  # type: ignore[assignment]
         value = self.objective(weight.flatten())
         predictions = (self._test_features @ weight.T).argmax(1).numpy()
         return {"loss": value, "excess": value - self.minimum, **self.test_scores(predictions)}
@@ -183,5 +184,5 @@ def _mnist(images: int, data_dir: str | os.PathLike[str] | None) -> tuple[Labell
 
 def _write_gradient(x: Tensor, features: Tensor, labels: Tensor, weights: Tensor, out: Tensor) -> None:
     p = torch.softmax(features @ x.detach().view(10, -1).T, dim=1)
-    p[torch.arange(len(labels)), labels] -= 1.0
+    p[torch.arange(len(labels), device=x.device), labels] -= 1.0
     torch.mm((p * weights[:, None]).T, features, out=out.view(10, -1))

@@ -80,12 +80,15 @@ class Quadratic(Problem):
 
     def excess(self, x: Tensor) -> float:
         """Return ``f(x)`` above its minimum."""
-        return float((self.curvature * (x.detach() - self.optimum) ** 2).sum() / 2)
+        return float((self._curvature_at(x) * (x.detach() - self.optimum) ** 2).sum() / 2)
 
     def squared_gradient(self, x: Tensor) -> float:
         """Return the squared norm of the gradient at ``x``."""
-        gradient = self.curvature * (x.detach() - self.optimum)
+        gradient = self._curvature_at(x) * (x.detach() - self.optimum)
         return float(gradient @ gradient)
+
+    def _curvature_at(self, x: Tensor) -> Tensor:
+        return self.curvature if x.is_cpu else self.curvature.to(x.device)
 
     @property
     def delta(self) -> float:
@@ -107,21 +110,21 @@ class Quadratic(Problem):
     def gradient(self, x: Tensor, batch: Any, out: Tensor) -> bool:
         """Write ``c·(x - centre) + noise``."""
         centre, noise = batch
-        torch.sub(x, centre, out=out).mul_(self.curvature)
+        torch.sub(x, centre, out=out).mul_(self._curvature_at(x))
         if noise is not None:
             out.add_(noise)
         return True
 
     def expected_gradient(self, x: Tensor, out: Tensor) -> bool:
         """Write ``c·(x - optimum)``."""
-        torch.sub(x, self.optimum, out=out).mul_(self.curvature)
+        torch.sub(x, self.optimum, out=out).mul_(self._curvature_at(x))
         return True
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Return the loss of one sample."""
         centre, noise = batch
         x: Tensor = model.x  # type: ignore[assignment]
-        value: Tensor = (self.curvature * (x - centre) ** 2).sum() / 2
+        value: Tensor = (self._curvature_at(x) * (x - centre) ** 2).sum() / 2
         return value if noise is None else value + torch.dot(noise, x)
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:

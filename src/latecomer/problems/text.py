@@ -23,7 +23,7 @@ from torch.nn import functional
 from .._util.checks import whole_number
 from .._util.seeds import picks
 from ..delays.base import group_shares
-from .base import Problem
+from .base import Problem, device_of
 from .networks import seeded_module
 
 __all__ = ["Text", "Transformer"]
@@ -179,9 +179,10 @@ class Text(Problem):
 
     def _held_out_loss(self, model: nn.Module, length: int) -> float:
         starts = np.linspace(0, len(self._held_out) - length - 1, max(1, self.evaluated // length)).astype(np.int64)
-        total = 0.0
+        total, device = 0.0, device_of(model)
         for part in np.array_split(starts, min(len(starts), math.ceil(len(starts) * length / _AT_ONCE))):
-            total += float(self.loss(model, _windows(self._held_out, part, length))) * len(part)
+            inputs, following = (each.to(device) for each in _windows(self._held_out, part, length))
+            total += float(self.loss(model, (inputs, following))) * len(part)
         return total / len(starts)
 
     def costs(self, repeats: int = 5) -> tuple[float, ...]:

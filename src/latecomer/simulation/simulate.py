@@ -16,10 +16,13 @@ from .._util.interrupts import interrupts_between_arrivals
 from .._util.memory import check_memory
 from ..core.callbacks import Callback, ProgressLike, all_callbacks
 from ..core.checkpoint import RunFolder, checkpoint_options, loading
+from ..core.devices import check_available, checked_device, use_device
+from ..core.flat import FlatModule
 from ..core.gradient import Contributor, evaluated
 from ..core.groups import ParamGroups
 from ..core.history import History
 from ..core.result import Run
+from ..core.rng import kept_generators
 from ..core.state import RunState
 from ..optim import Method, MethodLike
 from ..policy import Async, Policy, PolicyLike, Ticket, method_and_policy
@@ -45,6 +48,8 @@ class Simulation:
         scheduler: Function of the optimizer that returns a learning-rate scheduler, or None.
         param_groups: A function of the model that returns torch's groups, or a mapping from name patterns to options.
         bf16: Round points and contributions to bfloat16.
+        device: Where gradients are computed.
+        server_device: Where the parameters and the optimizer's state are.
         callbacks: The callbacks.
     """
 
@@ -60,6 +65,8 @@ class Simulation:
         scheduler: Callable[[Any], Any] | None = None,
         param_groups: ParamGroups | None = None,
         bf16: bool = False,
+        device: str = "cpu",
+        server_device: str = "cpu",
         callbacks: Sequence[Callback] = (),
     ) -> None:
         header = trace.header
@@ -76,13 +83,22 @@ class Simulation:
             clock=header.clock,
             scheduler=scheduler,
             param_groups=param_groups,
+            device=server_device,
         )
         self.server, self.optimizer = self.state.server, self.state.optimizer
         self.callbacks = tuple(callbacks)
         self.history = History()
         self.loss = math.nan
         self.stopped = False
-        self._compute = Contributor(problem, self.state.flat, self.optimizer.points, bf16, self.state.averages)
+        place = torch.device(device)
+        use_device(place)
+        if place == self.state.flat.device:
+            self._compute = Contributor(problem, self.state.flat, self.optimizer.points, bf16, self.state.averages)
+        else:  # a second model, as a worker has it
+            model = FlatModule(problem.model(seed), place)
+            self._compute = Contributor(problem, model, self.optimizer.points, bf16)
+        own = self._compute.averages is self.state.averages
+        self._seen = None if own else self._compute.averages.from_last_job
         self._gradient = torch.zeros_like(self.state.flat.x, requires_grad=False)
         self._replayer = Replayer(self.server, trace)
         self._given_up = frozenset(header.given_up)
@@ -116,7 +132,7 @@ class Simulation:
             outcome = server.give_up(ticket, group=group, at=at)
         else:
             outcome = server.receive(ticket, lambda: self._contribution(ticket, group), group=group, at=at)
-        self.state.after_arrival(ticket, outcome)
+        self.state.after_arrival(ticket, outcome, self._seen)
         self.history.count(self.loss, outcome.delay)
         for callback in self.callbacks:
             callback.arrived(self, ticket, outcome, self.loss)
@@ -130,8 +146,11 @@ class Simulation:
 
     def evaluate(self) -> None:
         """Add a row to the history."""
-        state, arrivals = self.state, self.server.arrivals
-        metrics = evaluated(self.problem, state.flat, state.flat.x)
+        state, arrivals, compute = self.state, self.server.arrivals, self._compute
+        if self._seen is not None:
+            state.averages.store(self._seen)
+            compute.averages.load(self._seen)
+        metrics = evaluated(self.problem, compute.flat, compute.here([state.flat.x.detach()])[0])
         row = self.history.begin(self.optimizer.t, arrivals, self.now) | metrics
         self.history.add(row)
         if state.diverged_at is None and not (math.isfinite(metrics.get("loss", 0.0)) and state.finite):
@@ -188,6 +207,8 @@ def simulate(
     callbacks: Sequence[Callback] = (),
     progress: ProgressLike = False,
     bf16: bool = False,
+    device: str | torch.device = "cpu",
+    server_device: str | torch.device = "cpu",
     **options: Any,
 ) -> Run:
     """Train a method on a problem along a schedule, in one process.
@@ -216,6 +237,8 @@ def simulate(
         progress: True or a rich `Console` to show a line of progress; or a function of (arrivals so far, total), called
             at every evaluation. If it raises, the run ends.
         bf16: Round points and contributions to bfloat16, as an engine that sends them in bfloat16 does.
+        device: Where gradients are computed, a device of torch; batches are moved there.
+        server_device: Where the parameters, points in flight and the optimizer's state are.
         **options: Hyper-parameters of the method: lr, beta, ...
 
     Examples:
@@ -242,6 +265,9 @@ def simulate(
     save_every, kept = checkpoint_options(checkpoint, checkpoint_every, keep, every)
     given: dict[str, Any] = {"seed": whole_number("seed", seed), "policy": policy, "scheduler": scheduler}
     given |= {"bf16": checked_flag("bf16", bf16), "param_groups": param_groups}
+    for name, place in (("device", device), ("server_device", server_device)):
+        given[name] = checked_device(name, place)
+        check_available(name, given[name])
     every_callback = all_callbacks(callbacks, progress, steps)
     with ExitStack() as stack:
         for callback in every_callback:
@@ -259,7 +285,7 @@ def simulate(
                 run.load_state_dict(saved)
         resumed_at, server = run.server.arrivals, run.server
         interrupted = stack.enter_context(interrupts_between_arrivals())
-        stack.enter_context(torch.random.fork_rng(devices=[]))
+        stack.enter_context(kept_generators())
         while not run.over:
             run.advance()
             if server.arrivals % every == 0 or run.over:

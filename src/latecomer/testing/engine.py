@@ -19,11 +19,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..core.devices import resolved
 from ..core.flat import FlatModule
 from ..core.gradient import Contributor, evaluated, one_thread
-from ..core.rng import seeded
+from ..core.rng import kept_generators, seeded
 from ..engines import Died, Done, Engine, Evaluated, Event, Failed, Job, Ready, WorkerSpec
 from ..problems import Problem, Quadratic
+from ..problems.base import device_of
 from ..training import Callback, fit, replay
 
 __all__ = ["CHECKS", "EngineError", "KillAt", "Normed", "Probe", "check_engine"]
@@ -109,7 +111,7 @@ class Normed(Problem):
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Return the loss on fixed inputs."""
-        return {"loss": float(self.loss(model, self.batch(0, 0)))}
+        return {"loss": float(self.loss(model, self.batch(0, 0).to(device_of(model))))}
 
 
 class KillAt(Callback):
@@ -139,6 +141,8 @@ def check_engine(
     processes: bool = True,
     only: Collection[str] | None = None,
     timeout: float = 60.0,
+    device: str = "cpu",
+    carry: Any = None,
 ) -> list[str]:
     """Check that an engine keeps its contract; raise `EngineError`, which names the rule, for the first violation.
 
@@ -147,6 +151,8 @@ def check_engine(
         processes: Whether workers are separate processes, which their jobs may kill.
         only: Names of `CHECKS` to run; starting and closing are always checked.
         timeout: Seconds to wait for each event; raise it if workers start slowly.
+        device: Where workers compute.
+        carry: Anything that is pickled with the task, so that workers import what makes the device known to torch.
 
     Returns:
         The rules that it keeps.
@@ -164,7 +170,7 @@ def check_engine(
     wanted |= _ALWAYS | ({"killed"} if "restarted" in wanted else {"restarted"} if "killed" in wanted else set())
     if not processes:
         wanted -= _NEEDS_PROCESSES
-    check = _Check(make_engine, timeout)
+    check = _Check(make_engine, timeout, device, carry)
     with contextlib.closing(check):
         for name in (name for name in CHECKS if name in wanted):
             try:
@@ -201,10 +207,10 @@ def _wait_for(engine: Engine, timeout: float, *wanted: type) -> list[Any]:
 class _Check:
     """The checks, on one engine."""
 
-    def __init__(self, make_engine: Callable[[], Engine], timeout: float) -> None:
-        self.make_engine, self.timeout = make_engine, timeout
+    def __init__(self, make_engine: Callable[[], Engine], timeout: float, device: str, carry: Any) -> None:
+        self.make_engine, self.timeout, self.device, self.carry = make_engine, timeout, device, carry
         self.engine = make_engine()
-        self.spec = WorkerSpec(Probe(), size=10, dtype=torch.float64, points=2)
+        self.spec = WorkerSpec(_with(Probe(), carry), size=10, dtype=torch.float64, points=2, device=device)
         self.slots = self.engine.start(self.spec, seats=2, slots=3)
 
     def one(self, wanted: type, seat: int, number: int | None = None) -> Any:
@@ -232,14 +238,18 @@ class _Check:
         self.engine.submit(1, job)
         done = self.one(Done, 1, 7)
         group, here = self.spec.problem.group_of(7, job.sample), torch.empty(10, dtype=torch.float64)
-        contribute = Contributor(self.spec.problem, FlatModule(self.spec.problem.model(0)), 2)
-        with one_thread(), torch.random.fork_rng(devices=[]):
+        contribute = Contributor(self.spec.problem, FlatModule(self.spec.problem.model(0), self.device_here), 2)
+        with one_thread(), kept_generators():
             contribute(self.slots[2].points, here, 7, job.sample, group, 3, 1.0, -0.9)
         _require(done.group == group and done.finite, f"expected group {group} and a finite gradient, found {done}")
         _require(
             torch.equal(self.slots[2].gradient, here),
             f"expected {here.tolist()}, found {self.slots[2].gradient.tolist()}",
         )
+
+    @property
+    def device_here(self) -> torch.device:
+        return resolved(self.device, 0)
 
     def nan(self) -> None:
         job = self.job(8)
@@ -324,28 +334,35 @@ class _Check:
         self.engine.close()
 
     def averages(self) -> None:
-        _check_statistics(self.make_engine, self.timeout)
+        _check_statistics(self.make_engine, self.timeout, self.device, self.device_here, self.carry)
 
     def run(self) -> None:
-        _check_run(self.make_engine)
+        _check_run(self.make_engine, self.device, self.carry)
 
     def orphans(self) -> None:
-        _check_orphans(self.make_engine, self.timeout)
+        _check_orphans(self.make_engine, self.timeout, self.spec)
 
 
-def _check_statistics(make_engine: Callable[[], Engine], timeout: float) -> None:
-    problem = Normed()
-    flat = FlatModule(problem.model(0))
+def _with(problem: Problem, carry: Any) -> Problem:
+    problem.carried = carry  # type: ignore[attr-defined]
+    return problem
+
+
+def _check_statistics(
+    make_engine: Callable[[], Engine], timeout: float, device: str, device_here: torch.device, carry: Any
+) -> None:
+    problem = _with(Normed(), carry)
+    flat = FlatModule(problem.model(0), device_here)
     here = Contributor(problem, flat, 1)
     size, count = flat.x.numel(), here.averages.size
     with make_engine() as engine:
-        slots = engine.start(WorkerSpec(problem, size, flat.x.dtype, statistics=count), seats=1, slots=2)
+        slots = engine.start(WorkerSpec(problem, size, flat.x.dtype, statistics=count, device=device), seats=1, slots=2)
         _wait_for(engine, timeout, Ready)
         for slot in slots:
             slot.points[0].copy_(flat.x.detach())
         engine.submit(0, Job(0, slot=1, sample=7))
         _wait_for(engine, timeout, Done)
-        with one_thread(), torch.random.fork_rng(devices=[]):
+        with one_thread(), kept_generators():
             here(slots[1].points, torch.empty(size), 0, 7, 0, 1)
         _require(
             torch.equal(slots[1].statistics, here.averages.from_last_job),
@@ -356,18 +373,18 @@ def _check_statistics(make_engine: Callable[[], Engine], timeout: float) -> None
         (event,) = _wait_for(engine, timeout, Evaluated)
         here.averages.load(torch.arange(count) + 1.0)
         _require(
-            event.metrics == evaluated(problem, flat, slots[0].points[0]),
+            event.metrics == evaluated(problem, flat, here.here(slots[0].points)[0]),
             "expected an evaluation with the statistics in its slot, found other metrics",
         )
 
 
-def _check_run(make_engine: Callable[[], Engine]) -> None:
-    problem = Normed()
+def _check_run(make_engine: Callable[[], Engine], device: str, carry: Any) -> None:
+    problem = _with(Normed(), carry)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.parquet"
         result = fit(
             problem, method="ordered-mu2", lr=0.01, workers=2, engine=make_engine(), steps=100, record=path,
-            callbacks=[KillAt((0, 20), (1, 40), (1, 60))],
+            callbacks=[KillAt((0, 20), (1, 40), (1, 60))], device=device,
         )  # fmt: skip
         again = replay(path, problem)
     _require(result.deaths == 3, f"expected 3 deaths, of the workers that were killed, found {result.deaths}")
@@ -378,11 +395,11 @@ def _check_run(make_engine: Callable[[], Engine]) -> None:
     _require(again.difference == 0.0, f"expected the same bits, found: {again.verdict}")
 
 
-def _check_orphans(make_engine: Callable[[], Engine], timeout: float) -> None:
+def _check_orphans(make_engine: Callable[[], Engine], timeout: float, spec: WorkerSpec) -> None:
     """Kill a server, and wait for the end of its workers."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    server = context.Process(target=_serve_for_ever, args=(make_engine, timeout, theirs), name="server")
+    server = context.Process(target=_serve_for_ever, args=(make_engine, timeout, spec, theirs), name="server")
     server.start()
     theirs.close()
     try:
@@ -404,10 +421,10 @@ def _check_orphans(make_engine: Callable[[], Engine], timeout: float) -> None:
     )
 
 
-def _serve_for_ever(make_engine: Callable[[], Engine], timeout: float, pipe: Connection) -> None:
+def _serve_for_ever(make_engine: Callable[[], Engine], timeout: float, spec: WorkerSpec, pipe: Connection) -> None:
     before = _shared_memory()
     engine = make_engine()
-    engine.start(WorkerSpec(Probe(), size=10, dtype=torch.float64), seats=2, slots=2)
+    engine.start(spec, seats=2, slots=2)
     pids = [event.pid for event in _wait_for(engine, timeout, Ready, Ready)]
     pipe.send((pids, _shared_memory() - before))
     threading.Event().wait()

@@ -18,6 +18,7 @@ from .._util.naming import stable_name
 from .._util.warn import warn
 from ..core.callbacks import Callback, ProgressLike, TensorBoard, all_callbacks
 from ..core.checkpoint import checkpoint_options
+from ..core.devices import AUTO, check_available, checked_device, device_kind
 from ..core.flat import uncompiled
 from ..core.groups import ParamGroups
 from ..core.result import Run, RunWarning
@@ -46,6 +47,10 @@ def fit(
     policy: PolicyLike | None = None,
     workers: int = 2,
     engine: str | Engine = "local",
+    device: str | torch.device | None = None,
+    server_device: str | torch.device = "cpu",
+    threads: int = 1,
+    prefetch: int = 0,
     batch_size: int = NOT_GIVEN,
     collate_fn: Callable[[list[Any]], Any] | None = NOT_GIVEN,
     sampler: Any = NOT_GIVEN,
@@ -93,6 +98,13 @@ def fit(
         workers: Number of workers; on one machine at most one per core. With twice the workers, use half the beta.
         engine: ``"local"`` for processes, ``"inline"`` for this process, ``"ray"`` for Ray on this machine, or an
             `Engine`, such as ``latecomer.engines.ray.RayEngine("auto")`` for a cluster.
+        device: Where workers compute: a device of torch, such as ``"cuda:0"``, or ``"auto"``: on Ray the one that Ray
+            has assigned, else one accelerator of the machine after the other. Batches are moved there. None for the
+            device that the model is on.
+        server_device: Where the server keeps the parameters and the optimizer's state.
+        threads: Torch threads per worker. Other numbers round otherwise; a replay uses the recorded one.
+        prefetch: Number of batches that each worker draws ahead, in a process of its own, for tickets that it is likely
+            to get. Results do not depend on it.
         batch_size: Samples per batch, 32 by default.
         collate_fn: Combines a list of samples into a batch.
         sampler: None for epochs, ``"independent"``, or a torch sampler.
@@ -167,6 +179,8 @@ def fit(
         problem.seed = seed
         scheduler = scheduler or problem.scheduler
     steps = _steps(steps, epochs, problem)
+    threads = whole_number("threads", threads, least=1, most=1024)
+    prefetch = whole_number("prefetch", prefetch, most=1024)
     every = max(1, steps // 10) if evaluate_every is None else whole_number("evaluate_every", evaluate_every, least=1)
     save_every, kept = checkpoint_options(checkpoint, checkpoint_every, keep, every)
     path = None if record is None else Path(record)
@@ -176,14 +190,17 @@ def fit(
         writable_file(path)
     chosen = make_engine(engine)
     chosen.check_workers(most)
-    state = JournaledRun(problem, rule, options, min(least, workers), decides, seed, scheduler, param_groups)
+    place, keeper = _devices(device, server_device, problem, chosen)
+    state = JournaledRun(
+        problem, rule, options, min(least, workers), decides, seed, scheduler, param_groups, device=keeper
+    )
     every_callback = all_callbacks(callbacks, progress, steps)
     if tensorboard is not None:
         every_callback.append(TensorBoard(tensorboard))
     loop = TrainingLoop(
         state, chosen, workers=workers, steps=steps, min_workers=least, max_workers=most,
         evaluate_every=every, attempts=attempts, give_up_limit=give_up_limit, timeout=timeout,
-        callbacks=every_callback,
+        device=place, threads=threads, prefetch=prefetch, callbacks=every_callback,
     )  # fmt: skip
     rounded = {"bf16": True} if loop.engine.bf16 else {}
     about = {"method": rule.name, "options": options, "seed": seed, "start": state.start, **rounded}
@@ -218,6 +235,18 @@ def _problem(model: Any, loss_fn: Any, dataset: Any, given: Mapping[str, Any]) -
     if given:
         raise ValueError(f"{next(iter(given))} belongs to the task or problem: pass it there, not to fit")
     return model
+
+
+def _devices(device: Any, server_device: Any, problem: Problem, engine: Engine) -> tuple[str, str]:
+    """Return where workers compute and where the server keeps the parameters."""
+    if device is None:
+        own = problem.device if isinstance(problem, Task) else torch.device("cpu")
+        device = AUTO if own.type == "cpu" and getattr(engine, "gpus", False) else own
+    place, keeper = checked_device("device", device, auto=True), checked_device("server_device", server_device)
+    check_available("server_device", keeper)
+    if engine.on_this_machine:
+        check_available("device", place)
+    return place, keeper
 
 
 def _steps(steps: int | None, epochs: float | None, problem: Problem) -> int:
@@ -327,6 +356,8 @@ def _run(loop: TrainingLoop, saver: Saver | None, path: Path | None, about: Mapp
 
 def _record(loop: TrainingLoop, path: Path, about: Mapping[str, Any]) -> None:
     try:
+        places = {"devices": sorted(loop.devices), "server_device": device_kind(loop.state.flat.device)}
+        about = {**about, **places, "threads": loop.threads}
         write_record(loop.server.trace("recorded by fit"), path, loop.state.flat.x, about)
     except OSError as error:
         warn(f"The record could not be written to {path} ({error.strerror})")

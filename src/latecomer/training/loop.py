@@ -42,7 +42,13 @@ class TrainingLoop(FaultHandling):
         attempts: How often a ticket may fail before it counts with weight zero.
         give_up_limit: Largest share of tickets that may be given up in this way.
         timeout: Seconds after which a job counts as hung, or None.
+        device: Where workers compute: a device of torch, or ``"auto"``.
+        threads: Torch threads per worker.
+        prefetch: Number of batches that a worker draws ahead.
         callbacks: The callbacks.
+
+    Attributes:
+        devices: Kinds of devices on which workers have computed.
     """
 
     def __init__(
@@ -58,8 +64,13 @@ class TrainingLoop(FaultHandling):
         attempts: int = 3,
         give_up_limit: float = 0.5,
         timeout: float | None = None,
+        device: str = "cpu",
+        threads: int = 1,
+        prefetch: int = 0,
         callbacks: Sequence[Callback] = (),
     ) -> None:
+        self.device, self.threads, self.prefetch = device, threads, prefetch
+        self.devices: set[str] = set()
         self.state, self.engine, self.workers, self.steps = state, engine, workers, steps
         self.min_workers, self.max_workers = min_workers or workers, max(workers, max_workers or 0)
         super().__init__(self.server.workers, self.max_workers, attempts)
@@ -136,7 +147,7 @@ class TrainingLoop(FaultHandling):
         x, evaluator = run.flat.x, self.evaluator
         spec = WorkerSpec(
             run.problem, x.numel(), x.dtype, self.optimizer.points, run.averages.size, run.seed, self.engine.bf16,
-            evaluator.seats,
+            evaluator.seats, self.device, self.threads, self.prefetch,
         )  # fmt: skip
         slots = self.engine.start(spec, self.max_workers + evaluator.seats, self.max_workers + evaluator.slots)
         run.use(slots[: self.max_workers])
@@ -147,6 +158,7 @@ class TrainingLoop(FaultHandling):
             return 0
         with loading():
             run.load_state_dict(state["run"])
+            self.devices |= set(state.get("devices", ()))
             self._failed_attempts, before = dict(state["tried"]), [int(count) for count in state["counts"]]
             evaluator.load_state_dict(state["evaluator"])
         recovery = JournalRecovery(
@@ -160,7 +172,7 @@ class TrainingLoop(FaultHandling):
         # The loop sees workers that started during the recovery as new ones, so their numbers may differ from those
         # before the crash. Which worker computes a ticket does not change its bits.
         self._seats = WorkerSeats(self.server.workers)
-        self._events.extend(Ready(seat) for seat in sorted(recovery.up))
+        self._events.extend(event for _, event in sorted(recovery.up.items()))
         self._restore_clock()
         return done
 
@@ -190,6 +202,7 @@ class TrainingLoop(FaultHandling):
             "evaluator": self.evaluator.state_dict(),
             "counts": [self.deaths, self.failures, self.reissued],
             "tried": dict(self._failed_attempts),
+            "devices": sorted(self.devices),
         }
 
     # ---- the loop -----------------------------------------------------------------------------------------------
@@ -277,6 +290,7 @@ class TrainingLoop(FaultHandling):
         if worker is None:
             return
         if isinstance(event, Ready):
+            self.devices.add(event.device)
             self._ready(worker)
         elif isinstance(event, Done):
             self._done(worker, event)

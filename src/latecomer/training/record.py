@@ -25,7 +25,8 @@ def write_record(trace: Trace, path: Path, x: Tensor, about: Mapping[str, Any]) 
     trace.save(path)
     text = json.dumps({**about, "trace": trace.digest}, default=repr)
     with atomic(beside(path)) as temporary:
-        temporary.write_bytes(save({"x": x.detach().clone()}, {"latecomer": text, "sha256": _seal(text, x)}))
+        final = {"x": x.detach().to("cpu", copy=True)}
+        temporary.write_bytes(save(final, {"latecomer": text, "sha256": _seal(text, x)}))
     return path
 
 

@@ -13,6 +13,7 @@ import torch
 from .._util.checks import plain_numbers
 from .._util.naming import stable_name
 from ..core.callbacks import ProgressLike
+from ..core.devices import check_available, device_kind
 from ..core.flat import FlatModule, digest
 from ..core.gradient import one_thread
 from ..core.groups import Arrangement, NamedGroup, ParamGroups, named_groups
@@ -62,6 +63,8 @@ def replay(
     progress: ProgressLike = False,
     scheduler: Callable[[Any], Any] | None = None,
     param_groups: ParamGroups | None = None,
+    device: str | torch.device | None = None,
+    server_device: str | torch.device | None = None,
     **options: Any,
 ) -> Replayed:
     """Replay a recorded run, with its own method or another one on the same schedule.
@@ -78,6 +81,9 @@ def replay(
         scheduler: The learning-rate scheduler that was given to `fit`; not needed if the task has its own.
         param_groups: Other param groups than the recorded ones. Another method keeps the recorded groups, and of their
             options those that it has too.
+        device: Where gradients are computed. By default the kind of device that the workers had, if this machine has
+            one, else the CPU. On another kind the result is measured against the recorded one, not promised.
+        server_device: Where the parameters are, likewise.
         **options: Hyper-parameters that differ from the recorded ones.
 
     Examples:
@@ -126,7 +132,11 @@ def replay(
     if same and x is not None and x.shape != model.x.shape:
         why = other_model or f"the recorded model has {x.numel()} parameters, this one {model.x.numel()}"
         raise ValueError(f"{path.name} is the record of another task: {why}")
-    with one_thread():
+    places = [
+        _device(about.get("devices", ["cpu"]), device),
+        _device([about.get("server_device", "cpu")], server_device),
+    ]
+    with one_thread(int(about.get("threads", 1))):
         run = simulate(
             problem,
             rule,
@@ -138,18 +148,20 @@ def replay(
             scheduler=scheduler,
             param_groups=groups,
             bf16=bool(about.get("bf16", False)),
+            device=places[0],
+            server_device=places[1],
             **given,
         )
     if x is None or not same:
         return Replayed(run, recorded, None, f"{rule.name} on the schedule of {path.name}.")
-    found = Arrangement(model, rule, groups).joined(run.server.parameters)
+    found = Arrangement(model, rule, groups).joined(run.server.parameters).cpu()
     if torch.equal(found, x):
         return Replayed(run, recorded, 0.0, f"{rule.name} lands on the same parameters, bit for bit.")
     difference = float((found.double() - x.double()).abs().max())
     reason = other_model or (
         "it starts from other parameters"
         if differs_at_start
-        else _difference_reason(about, problem, scheduler, run, rule)
+        else _difference_reason(about, problem, scheduler, run, rule, places)
     )
     verdict = f"{rule.name} lands {difference:.3g} away from the recorded parameters (largest difference); {reason}."
     return Replayed(run, recorded, difference, verdict)
@@ -167,7 +179,26 @@ def _groups(about: dict[str, Any], rule: Method, same_rule: bool) -> list[NamedG
     ]
 
 
-def _difference_reason(about: dict[str, Any], problem: Problem, scheduler: Any, run: Run, rule: Method) -> str:
+def _device(recorded: list[str], given: Any) -> str | torch.device:
+    """Return the device of a replay: the one that was passed, or else one of the recorded kind."""
+    if given is not None:
+        return given  # type: ignore[no-any-return]
+    kind = recorded[0].split()[0] if len(recorded) == 1 else "cpu"
+    try:
+        check_available("device", kind)
+    except (RuntimeError, ValueError):
+        return "cpu"
+    return kind
+
+
+def _difference_reason(
+    about: dict[str, Any], problem: Problem, scheduler: Any, run: Run, rule: Method, places: list[Any]
+) -> str:
+    here = [device_kind(torch.device(place)) for place in places]
+    recorded = [" and ".join(about.get("devices", ["cpu"])), about.get("server_device", "cpu")]
+    for what, there, now in zip(("workers", "server"), recorded, here, strict=True):
+        if there != now:
+            return f"it was recorded with {what} on {there}, and replayed on {now}"
     policy = repr(run.server.policy)
     if about.get("policy") not in (None, policy):
         return f"it was recorded with policy {about['policy']}, and replayed with {policy}"

@@ -49,7 +49,7 @@ class JournalRecovery:
         self.attempts, self.timeout, self.interrupted = attempts, timeout, interrupted
         self.failed_attempts = {} if failed_attempts is None else failed_attempts
         self.deaths = self.failures = self.reissued = 0
-        self.up: set[int] = set()
+        self.up: dict[int, Ready] = {}
 
     def __call__(self, entries: Sequence[Entry]) -> int:
         """Repeat entries and return how many: all of them, unless one does not match the state."""
@@ -118,10 +118,10 @@ class JournalRecovery:
                 self.evaluator.handle(event)
             elif isinstance(event, Ready):
                 self.startup_failures.ready()
-                self.up.add(event.seat)
+                self.up[event.seat] = event
             elif isinstance(event, Died):
                 self.deaths += 1
                 if event.seat not in self.up:
                     self.startup_failures.died(event)
-                self.up.discard(event.seat)
+                self.up.pop(event.seat, None)
                 self.engine.restart(event.seat)

@@ -103,7 +103,10 @@ class JournaledRun(RunState):
         """Return the job of a ticket, as a worker gets it."""
         here, before = self.optimizer.coefficients(ticket.version)
         slot = self._slots.slot(ticket.number).index
-        return Job(ticket.number, slot, ticket.sample, ticket.version, here, before)
+        server = self.server
+        return Job(
+            ticket.number, slot, ticket.sample, ticket.version, here, before, False, server.upcoming, server.workers
+        )
 
     # ---- changes of the state -----------------------------------------------------------------------------------
 

@@ -155,6 +155,12 @@ class Task(Problem):
             raise TypeError(f"Invalid model: the function returned {type(made).__name__}, not a torch.nn.Module")
         return made
 
+    @property
+    def device(self) -> torch.device:
+        """Where the model's parameters are; the CPU for a function that makes it."""
+        params = self._model.parameters() if isinstance(self._model, nn.Module) else iter(())
+        return next((p.device for p in params), torch.device("cpu"))
+
     def batch(self, sample: int, group: int) -> Any:
         """Return a batch by its sample seed only; a dataset in epochs needs `batch_of`."""
         return self.batch_of(0, sample, group)
@@ -242,7 +248,10 @@ class Task(Problem):
         return self._evaluate is not None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_drawn": None, "scheduler": None, "param_groups": None}
+        state = {**vars(self), "_drawn": None, "scheduler": None, "param_groups": None}
+        if self.device.type != "cpu":  # it may not be there where it is unpickled
+            state["_model"] = copy.deepcopy(self._model).cpu()
+        return state
 
 
 def _checked_autocast(autocast: Any) -> str | None:

@@ -14,6 +14,7 @@ import pytest
 
 import latecomer as lc
 from engine_tasks import regression
+from fake_device import CopyLog
 from latecomer.engines.ray import RayEngine
 from latecomer.testing import CHECKS, Normed, check_engine
 from latecomer.training import replay
@@ -38,6 +39,13 @@ def test_the_contract_on_another_way(way: str, ray_cluster: Any) -> None:
     """With LATECOMER_ALL_WAYS=1 all of it: the full contract kills a dozen processes, which take seconds to start."""
     only = CHECKS if os.environ.get("LATECOMER_ALL_WAYS") else TENSORS
     check_engine(partial(RayEngine, ray_cluster.address, **WAYS[way]), only=only, timeout=TIMEOUT)
+
+
+def test_the_contract_on_the_stand_in_accelerator(ray_cluster: Any) -> None:
+    """Where workers have their own memory, so that every point and contribution crosses twice."""
+    make = partial(RayEngine, ray_cluster.address, **WAYS["zeromq"])
+    only = [*TENSORS, "run"]
+    check_engine(make, only=only, timeout=TIMEOUT, device="fake:1", carry=CopyLog(os.devnull))
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -221,7 +221,7 @@ class Actor:
 def test_a_call_that_fails_or_answers_something_else_breaks_its_worker(answer: Any, words: str) -> None:
     woken = list[int]()
     plane = Objects(None, SPEC, create_slots(SPEC, 1)[1], wake=lambda: woken.append(1))
-    plane.start_worker(0, Actor(4711), SPEC)
+    plane.start_worker(0, Actor((4711, "cpu")), SPEC)
     assert plane.receive() == [Ready(0, 4711)]
     plane._actors[0].answer = answer
     plane.send(0, Job(4, 0))
@@ -321,7 +321,9 @@ def test_a_new_ray_has_what_the_workers_need(unconnected: Any, monkeypatch: pyte
     engine = RayEngine(cpus=0.5, gpus=0.6, resources={"tpu": 0.5})
     monkeypatch.setattr(engine_module.os, "pipe", refusing(KeyError("enough")))
     with pytest.raises(KeyError):
-        engine.start(WorkerSpec(lc.problems.quadratic(), 10, torch.float64, evaluators=1), seats=4, slots=4)
+        engine.start(
+            WorkerSpec(lc.problems.quadratic(), 10, torch.float64, evaluators=1, device="auto"), seats=4, slots=4
+        )
     assert (seen["num_cpus"], seen["num_gpus"], seen["resources"]) == (2, 3, {"tpu": 2})  # 0.6 of one: no two on a GPU
     assert unconnected.downs == [1]  # and it is gone
 

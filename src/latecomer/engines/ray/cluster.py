@@ -13,9 +13,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..._util.extras import needs
+import torch
 
-__all__ = ["Cluster", "ending", "import_ray"]
+from ..._util.extras import needs
+from ...core.devices import AUTO, resolved
+
+__all__ = ["Cluster", "assigned_device", "ending", "import_ray"]
 
 _LOOPBACK = "127.0.0.1"
 _ONE_MACHINE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
@@ -187,6 +190,19 @@ def _listens(where: str) -> bool:
     except (OSError, ValueError, OverflowError):
         return False
     return True
+
+
+def assigned_device(device: str) -> torch.device:
+    """Return the device of a worker in this Ray process; Ray shows it no other accelerator than its own.
+
+    A worker that only evaluates has none, and uses the CPU.
+    """
+    if device == AUTO or device.startswith("cuda"):
+        import ray
+
+        if not any(ray.get_runtime_context().get_accelerator_ids().values()):
+            return torch.device("cpu")
+    return resolved(device, seat=0)
 
 
 def _has_token() -> bool:

@@ -43,7 +43,7 @@ def work(credentials: WorkerCredentials, spec: WorkerSpec) -> None:
     from .link import LostError, serve
 
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(spec.threads)
     try:
         released = serve(credentials, spec)
     except LostError:
@@ -123,6 +123,8 @@ class RayEngine(Engine):
         self._wake, self._lock = (-1, -1), threading.Lock()
         self._workers = 0
 
+    on_this_machine = False
+
     def check_workers(self, workers: int) -> None:
         """Refuse more workers than this machine has memory for, if Ray is started on it; a cluster may grow."""
         super().check_workers(workers)
@@ -132,6 +134,12 @@ class RayEngine(Engine):
     def start(self, spec: WorkerSpec, seats: int, slots: int) -> Sequence[Slot]:
         """Connect to Ray, create the slots, listen, and request workers."""
         self._workers = seats - spec.evaluators
+        if spec.device.startswith("cuda") and not self.gpus:
+            raise ValueError(f"device={spec.device!r} needs GPUs from Ray: pass RayEngine(gpus=1), or --gpus 1")
+        if spec.device == "cpu" and self.gpus:
+            raise ValueError(
+                f"gpus={self.gpus:g} reserves GPUs, and device='cpu' does not use them: pass device='auto', or no gpus"
+            )
         try:
             return self._start(spec, seats, slots)
         except BaseException:

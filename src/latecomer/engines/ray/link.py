@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from dataclasses import replace
 from typing import Any
 
 from ..._util.extras import needs
-from ..base import Ready, WorkerSpec
+from ..base import WorkerSpec
 from ..codec import (
     ENVELOPE,
     HEAD_LIMIT,
@@ -28,6 +27,7 @@ from ..codec import (
 )
 from ..memory import own_slot
 from ..worker import Worker
+from .cluster import assigned_device
 from .credentials import WorkerCredentials, attach_slots
 
 with needs("ray", "pyzmq", "Sending tensors over the network"):
@@ -63,9 +63,9 @@ def serve(credentials: WorkerCredentials, spec: WorkerSpec) -> bool:
     slots = attach_slots(credentials.block_ref, spec)
     encoding = credentials.encoding if slots is None else SHARED
     own_slots = slots or [own_slot(spec)]
-    layout, worker = Layout(spec), Worker(spec, own_slots, credentials.seat)
-    with _Link(credentials, layout.limit) as link:
-        link.send([pack_head(head_of(Ready(credentials.seat, os.getpid()), encoding))])
+    layout, worker = Layout(spec), Worker(spec, own_slots, credentials.seat, assigned_device(spec.device))
+    with contextlib.closing(worker), _Link(credentials, layout.limit) as link:
+        link.send([pack_head(head_of(worker.ready, encoding))])
         while True:
             head, parts = link.receive()
             if head.kind != JOB:

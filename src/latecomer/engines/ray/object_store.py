@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +14,7 @@ from ..base import Done, Event, Job, Ready, Slot, WorkerSpec
 from ..codec import BF16, NATIVE, FrameError, Layout, job_of, unpack_head
 from ..memory import own_slot
 from ..worker import Worker
-from .cluster import ending
+from .cluster import assigned_device, ending
 
 __all__ = ["ObjectWorker", "Objects"]
 
@@ -23,12 +22,12 @@ __all__ = ["ObjectWorker", "Objects"]
 class ObjectWorker:
     """The Ray actor of a worker: one thread computes; another waits for ever, so that the server notices its end."""
 
-    def start(self, seat: int, spec: WorkerSpec, encoding: int) -> int:
-        """Create the model."""
-        torch.set_num_threads(1)
+    def start(self, seat: int, spec: WorkerSpec, encoding: int) -> tuple[int, str]:
+        """Create the model; return the process and the kind of its device."""
+        torch.set_num_threads(spec.threads)
         self._slot, self._layout, self._encoding = own_slot(spec), Layout(spec), encoding
-        self._worker = Worker(spec, [self._slot], seat)
-        return os.getpid()
+        self._worker = Worker(spec, [self._slot], seat, assigned_device(spec.device))
+        return self._worker.ready.pid, self._worker.ready.device
 
     def hold(self) -> None:
         """Wait for ever."""
@@ -101,7 +100,7 @@ class Objects:
         if isinstance(answer, BaseException):  # the actor may be broken now, so it is replaced
             raise FrameError(ending(answer))
         if job is None:
-            return Ready(seat, int(answer))
+            return Ready(seat, int(answer[0]), str(answer[1]))
         head = unpack_head(answer[0], self._layout.limit)
         event = self._layout.answer(seat, head, job)
         if isinstance(event, Done):
