@@ -1,0 +1,52 @@
+"""Scripts of examples/ run as a user starts them, at a small size."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+TIMEOUT = 300  # seconds
+
+
+def start(name: str, *words: str, folder: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, str(EXAMPLES / name), *words]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finished(process: subprocess.Popen[str]) -> str:
+    printed, _ = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, printed
+    assert "Traceback" not in printed
+    return printed
+
+
+@pytest.mark.timeout(2 * TIMEOUT)
+def test_the_character_transformer_is_killed_resumes_and_replays_to_the_bit(tmp_path: Path) -> None:
+    words = ["--steps", "40", "--folder", str(tmp_path / "run")]
+    first = start("character_transformer.py", *words, folder=tmp_path)
+    until = time.monotonic() + TIMEOUT
+    while not any(int(path.stem.split("-")[1]) >= 8 for path in tmp_path.glob("run/checkpoints/arrival-*.json")):
+        assert time.monotonic() < until
+        assert first.poll() is None, first.communicate()[0]
+        time.sleep(0.05)
+    first.kill()
+    first.communicate(timeout=TIMEOUT)
+    assert first.returncode == -signal.SIGKILL
+    printed = finished(start("character_transformer.py", *words, folder=tmp_path))
+    resumed = int(printed.split("Resumed at arrival ")[1].split(".")[0])
+    assert 8 <= resumed < 40
+    assert "10 parameters with weight_decay=0.1" in printed
+    assert "catch-up-adamw lands on the same parameters, bit for bit." in printed
+
+
+def test_every_example_has_a_test() -> None:
+    text = "".join(path.read_text() for path in Path(__file__).parent.rglob("test_*.py"))
+    examples = list(EXAMPLES.glob("*.py"))
+    assert examples
+    assert [path.name for path in examples if f'"{path.name}"' not in text] == []
