@@ -43,6 +43,7 @@ TRAFFIC = {
     "clipped-catch-up": ("g x g m", "x m"),
     "balanced-catch-up": ("g x g m", "x m"),
     "balanced-momentum": ("g x g m", "x m"),
+    "balanced-adamw": ("g x g m v", "x m v"),
     "mu2": ("x g d w", "x d w x_prev"),
     "ordered-mu2": ("x g d w", "x d w x_prev"),
     "ordered-mu2-anytime": ("x g q w", "x q w x_prev"),
@@ -70,6 +71,7 @@ ROWS = (
     Row("balanced-catch-up", DELAY, SGD),
     Row("catch-up-adamw", 0, ADAMW, 1.1),
     Row("catch-up-adamw", DELAY, ADAMW, 1.5),
+    Row("balanced-adamw", DELAY, ADAMW),
 )
 
 
