@@ -14,9 +14,19 @@ import polars as pl
 from latecomer._util.intervals import Interval, mean
 from latecomer.experiments import Store, Sweep
 
-from .board import UNIFORM_LOSS, WITHIN, ended, ends, found_rows, mean_influence_ratio, whole_seeds
+from .board import (
+    UNIFORM_LOSS,
+    WITHIN,
+    ended,
+    ends,
+    found_rows,
+    mean_influence_ratio,
+    mean_or_inf,
+    same_seeds,
+    whole_seeds,
+)
 from .candidates import BETA, CANDIDATES, Candidate
-from .plans import METRICS, Metric, Size, stability_sweeps
+from .plans import METRICS, Metric, Size, fairness_sweeps, stability_sweeps
 from .stability import Stability, stability
 
 __all__ = ["ADAMW", "RATES", "SEEDS", "adamw_curves", "adamw_plan", "adamw_table"]
@@ -39,23 +49,31 @@ ADAMW: Mapping[str, Candidate] = {
 }
 """The candidates of this comparison; torch-adamw takes gradients as they come."""
 OURS = "balanced-adamw"
+FAR_LR = 60.0
+"""Learning rate times updates on the quadratic, as in the main comparison."""
 COLLAPSED_F1 = 0.05
 """A run has collapsed if its F1 ends below; a loss if it ends no better than that of guessing bytes."""
 
 
 def adamw_plan(size: Size) -> dict[str, Sweep]:
-    """Return the runs over learning rates by problem: digits, and where the size has them MNIST and text.
+    """Return the runs by problem: over learning rates on digits, and where the size has them MNIST and text; far.
 
     Making them registers the method torch-adamw.
     """
     own = tuple(each.grid(_rates(each, size)) for each in ADAMW.values())
     file = str(Path(__file__).parent / "registered" / "torch_adamw.py")
-    known = stability_sweeps(replace(size, cifar10=None), ())
+    far = fairness_sweeps(size, ())["far"]
+    fair = tuple(each.grid([FAR_LR / size.fair_steps]) for each in ADAMW.values())
+    sweeps = {
+        **{
+            problem: replace(sweep, seeds=SEEDS[: size.seeds], grids=own)
+            for problem, sweep in stability_sweeps(replace(size, cifar10=None), ()).items()
+        },
+        "far": replace(far, seeds=SEEDS[: size.fair_seeds], grids=fair),
+    }
     return {
-        problem: replace(
-            sweep, name=f"adamw-{problem}-{size.name}", seeds=SEEDS[: size.seeds], grids=own, imports=(file,)
-        )
-        for problem, sweep in known.items()
+        problem: replace(sweep, name=f"adamw-{problem}-{size.name}", imports=(file,))
+        for problem, sweep in sweeps.items()
     }
 
 
@@ -63,7 +81,7 @@ def _rates(candidate: Candidate, size: Size) -> tuple[float, ...]:
     return RATES[candidate.kind] if size.seeds > 1 else RATES[candidate.kind][::3]
 
 
-def _rows(size: Size, store: Store, problem: str, sweep: Sweep) -> dict[str, list[dict[str, Any]]]:
+def _rows(size: Size, store: Store, sweep: Sweep) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of every candidate that has a whole seed."""
     count = len(_rates(ADAMW[OURS], size))
     rows = whole_seeds(found_rows(sweep, store, ADAMW.values()), count)
@@ -81,11 +99,15 @@ def adamw_table(size: Size, store: Store) -> pl.DataFrame:
     ``slow`` are F1 and that of the slow class at the candidate's own best learning rate ``lr`` (on text the loss, and
     that on the longest windows), with ``influence`` the relative influence of slow samples there, clip included, and
     ``clipped_slow`` and ``clipped_fast`` the shares of arrivals that were clipped. ``influence_all`` is the mean over
-    all learning rates. Columns that begin with ``lead_`` are balanced-adamw minus the candidate, paired by seed.
+    all learning rates. Columns that begin with ``lead_`` are balanced-adamw minus the candidate, paired by seed. The
+    rows of *far*, the quadratic whose centres are 10 apart, have ``influence``, ``excess`` and ``seeds`` alone.
     """
     table: list[dict[str, Any]] = []
-    for problem, sweep in adamw_plan(size).items():
-        metric, rows = METRICS[problem], _rows(size, store, problem, sweep)
+    plan = adamw_plan(size)
+    for problem, sweep in plan.items():
+        if problem not in METRICS:
+            continue
+        metric, rows = METRICS[problem], _rows(size, store, sweep)
         found = {name: _measures(name, rows, metric) for name in rows}
         for name, (columns, by_seed) in found.items():
             lead: dict[str, float] = {}
@@ -93,6 +115,12 @@ def adamw_table(size: Size, store: Store) -> pl.DataFrame:
                 for key, theirs in by_seed.items():
                     lead |= _interval(f"lead_{key}", _paired(found[OURS][1][key], theirs))
             table.append({"problem": problem, "candidate": name, **columns, **lead})
+    fair = same_seeds(found_rows(plan["far"], store, ADAMW.values()))
+    for name in ADAMW if table else ():
+        if own := [row for row in fair if row["candidate"] == name]:
+            excess, influence = mean_or_inf(row.get("excess") for row in own), mean_influence_ratio(own)
+            measured = {"influence": influence, "excess": excess, "seeds": len(own)}
+            table.append({"problem": "far", "candidate": name, **measured})
     return pl.DataFrame(table, infer_schema_length=None)
 
 
@@ -190,8 +218,10 @@ def adamw_curves(size: Size, store: Store) -> pl.DataFrame:
     """
     table: list[dict[str, Any]] = []
     for problem, sweep in adamw_plan(size).items():
+        if problem not in METRICS:
+            continue
         metric = METRICS[problem]
-        for name, rows in _rows(size, store, problem, sweep).items():
+        for name, rows in _rows(size, store, sweep).items():
             for lr in sorted({row["lr"] for row in rows}):
                 here = [row for row in rows if row["lr"] == lr]
                 scores = [ended(row, metric) for row in here]

@@ -221,7 +221,7 @@ def real_parts(table: pl.DataFrame) -> list[Part]:
 
 
 def adamw_parts(table: pl.DataFrame) -> list[Part]:
-    """Return the tables of the result of `adamw_table`: one per problem, then the differences paired by seed.
+    """Return the tables of the result of `adamw_table`: one per problem, the differences paired by seed, the quadratic.
 
     Examples:
         >>> row = {"problem": "digits", "candidate": "balanced-adamw", "stable": 0.5, "stable_kind": 0.5, "seeds": 1}
@@ -233,7 +233,7 @@ def adamw_parts(table: pl.DataFrame) -> list[Part]:
     heads = ["near the best", "within its kind", "decades", "collapsed", "at its best rate", "influence"]
     heads += ["influence, all rates", "clipped, slow / fast"]
     parts = []
-    for problem in dict.fromkeys(table["problem"]):
+    for problem in (name for name in dict.fromkeys(table["problem"]) if name in NAMES):
         rows = list(table.filter(pl.col("problem") == problem).iter_rows(named=True))
         cells = [
             [
@@ -256,8 +256,15 @@ def adamw_parts(table: pl.DataFrame) -> list[Part]:
         for row in table.iter_rows(named=True)
         if row.get("lead_best") is not None
     ]
-    words = "balanced-adamw minus each other candidate, paired by seed, each at its own best learning rate."
-    return [*parts, *([Part(["problem", "candidate", *leads.values()], cells, "Differences", words)] if cells else [])]
+    if cells:
+        words = "balanced-adamw minus each other candidate, paired by seed, each at its own best learning rate."
+        parts.append(Part(["problem", "candidate", *leads.values()], cells, "Differences", words))
+    far = [row for row in table.iter_rows(named=True) if row["problem"] == "far"]
+    if far:
+        cells = [[row["candidate"], number(row["influence"]), number(row["excess"])] for row in far]
+        words = "The quadratic with its centres 10 apart: relative influence of slow samples, and excess loss."
+        parts.append(Part(["candidate", "influence", "excess"], cells, "Far", words))
+    return parts
 
 
 def _estimate(row: Mapping[str, Any], name: str, sign: str = "") -> str:

@@ -26,8 +26,9 @@ def put(store: Store, run: RunSpec, f1: float | None, **outcome: Any) -> None:
 
 def test_the_plan_has_seeds_of_its_own_and_each_kind_its_learning_rates() -> None:
     sweeps = adamw_plan(size_of("standard"))
-    assert list(sweeps) == ["digits", "mnist", "text"]
+    assert list(sweeps) == ["digits", "mnist", "text", "far"]
     assert not set(SEEDS) & {*plans.CHOOSING, *HELD_OUT}
+    assert sweeps.pop("far").seeds == SEEDS[:3]
     for sweep in sweeps.values():
         runs = sweep.runs()
         assert {run.seed for run in runs} == set(SEEDS)
@@ -79,4 +80,5 @@ def test_the_command_runs_and_draws_again(tmp_path: Path, monkeypatch: pytest.Mo
     first = [file.read_bytes() for file in files]
     assert main(["adamw", "--as-is", *where]) == 0
     assert [file.read_bytes() for file in files] == first
-    assert pl.read_csv(files[1])["candidate"].to_list() == list(ADAMW)
+    table = pl.read_csv(files[1])
+    assert table.select("problem", "candidate").rows() == [(name, each) for name in ("digits", "far") for each in ADAMW]
