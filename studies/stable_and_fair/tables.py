@@ -249,7 +249,11 @@ def adamw_parts(table: pl.DataFrame) -> list[Part]:
             ]
             for row in rows
         ]
-        parts.append(Part(["candidate", *heads], cells, NAMES[problem][0].upper() + NAMES[problem][1:]))
+        title, words = (
+            NAMES[problem][0].upper() + NAMES[problem][1:],
+            f"Intervals of 95 % over {_seeds(rows[0]['seeds'])}.",
+        )
+        parts.append(Part(["candidate", *heads], cells, title, words))
     leads = {"stable_kind": "share within the kind", "decades": "decades", "best": "F1 or loss", "slow": "slow samples"}
     cells = [
         [NAMES[row["problem"]], row["candidate"], *(_estimate(row, f"lead_{key}", "+") for key in leads)]

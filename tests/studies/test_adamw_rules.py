@@ -29,9 +29,9 @@ def test_the_plan_has_seeds_of_its_own_and_each_kind_its_learning_rates() -> Non
     assert list(sweeps) == ["digits", "mnist", "text", "far"]
     assert not set(SEEDS) & {*plans.CHOOSING, *HELD_OUT}
     assert sweeps.pop("far").seeds == SEEDS[:3]
-    for sweep in sweeps.values():
+    for problem, sweep in sweeps.items():
         runs = sweep.runs()
-        assert {run.seed for run in runs} == set(SEEDS)
+        assert {run.seed for run in runs} == set(SEEDS[:3] if problem == "mnist" else SEEDS)
         for each in ADAMW.values():
             assert {run.options["lr"] for run in runs if run.method == each.method} == set(RATES[each.kind])
     assert ADAMW.keys() == ADAMW_STYLES.keys()
