@@ -36,6 +36,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "clipped-catch-up": {"lr": 0.05, "beta": 0.2, "clip": 1.01, "clip_rate": 0.2},
     "balanced-catch-up": {"lr": 0.05, "beta": 0.2, "clip": 1.01, "clip_rate": 0.2},
     "balanced-momentum": {"lr": 0.05, "beta": 0.2, "clip": 1.01, "clip_rate": 0.2},
+    "balanced-adamw": {"lr": 0.002, "clip": 1.01, "clip_rate": 0.2},
 }
 CASES = [(method, problem, driver) for method in OPTIONS for problem in ("quadratic", "digits") for driver in
          ("simulate", "fit")]  # fmt: skip

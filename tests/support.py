@@ -15,8 +15,8 @@ from latecomer.optim import METHODS, AsyncOptimizer
 from latecomer.optim.reference import TWINS, Twin
 
 NAMES = sorted(METHODS)
-KINDS = [name for name in NAMES if name not in ("clipped-catch-up", "balanced-momentum")]
-"""One of each kind: the other two are the clip of balanced-catch-up, or part of it, on rules that are here."""
+KINDS = [name for name in NAMES if name not in ("clipped-catch-up", "balanced-momentum", "balanced-adamw")]
+"""One of each kind: the others are the clip of balanced-catch-up, or part of it, on rules that are here."""
 SHAPES = ((3, 4), (5,), ())
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -34,6 +34,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "clipped-catch-up": {"lr": 0.1, "beta": 0.3, "clip": 1.1, "clip_rate": 0.3},
     "balanced-catch-up": {"lr": 0.1, "beta": 0.3, "clip": 1.1, "clip_rate": 0.3},
     "balanced-momentum": {"lr": 0.1, "beta": 0.3, "clip": 1.1, "clip_rate": 0.3},
+    "balanced-adamw": {
+        "lr": 0.1,
+        "beta": 0.3,
+        "beta2": 0.2,
+        "eps": 0.1,
+        "weight_decay": 0.0,
+        "clip": 1.1,
+        "clip_rate": 0.3,
+    },
 }
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 

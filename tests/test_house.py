@@ -142,6 +142,10 @@ QUOTED = {
     ("research.md", "research/pareto-standard.md", "At their best learning rate"),
     *(("research.md", "research/hard-standard.md", part) for part in ("Stability", "Fairness")),
     ("research.md", "research/real.md", None),
+    *(
+        ("balanced.md", "research/adamw-standard.md", part)
+        for part in ("Digits", "MNIST", "Text", "Differences", "Far")
+    ),
 }
 
 
@@ -163,6 +167,7 @@ def test_measured_tables_of_the_research_are_their_numbers() -> None:
         ("pareto-standard", tables.pareto_parts),
         ("hard-standard", tables.hard_parts),
         ("real", tables.real_parts),
+        ("adamw-standard", tables.adamw_parts),
     ):
         page = (folder / f"{name}.md").read_text()
         for part in parts(pl.read_csv(folder / f"{name}.csv")):

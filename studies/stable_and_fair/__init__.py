@@ -1,5 +1,6 @@
 """The search for a method that is both stable and fair: candidates, measures, sweeps, the Pareto front."""
 
+from .adamw import ADAMW, adamw_curves, adamw_plan, adamw_table
 from .board import board, front_of, over_rates
 from .candidates import CANDIDATES, RECOMMENDED, Candidate
 from .fairness import PROBLEMS
@@ -11,6 +12,7 @@ from .real import SlowDigits, real
 from .stability import Stability, candidate, stability
 
 __all__ = [
+    "ADAMW",
     "CANDIDATES",
     "HARD",
     "METRICS",
@@ -25,6 +27,9 @@ __all__ = [
     "SlowDigits",
     "Stability",
     "Watch",
+    "adamw_curves",
+    "adamw_plan",
+    "adamw_table",
     "board",
     "candidate",
     "front",

@@ -24,9 +24,23 @@ from latecomer.experiments import Store, Sweep, missing, run_sweep
 from latecomer.report.markdown import write_page
 from latecomer.report.style import svg
 
-from . import CANDIDATES, METRICS, board, hard_plan, hard_table, over_rates, plan, real, run_measured, size_of
-from .figures import NAMES, plane, rate_curves
-from .tables import hard_parts, number, pareto_parts, real_parts
+from . import (
+    CANDIDATES,
+    METRICS,
+    adamw_curves,
+    adamw_plan,
+    adamw_table,
+    board,
+    hard_plan,
+    hard_table,
+    over_rates,
+    plan,
+    real,
+    run_measured,
+    size_of,
+)
+from .figures import NAMES, adamw_figure, plane, rate_curves
+from .tables import adamw_parts, hard_parts, number, pareto_parts, real_parts
 
 Size = Literal["quick", "standard", "full"]
 
@@ -135,8 +149,59 @@ class Hard:
 
 
 @dataclass(frozen=True)
+class Adamw:
+    """Compare AdamW rules over learning rates, on seeds that nothing was chosen on: tables and a figure.
+
+    Example: python -m studies.stable_and_fair adamw --size quick
+    """
+
+    size: Size = "quick"
+    """quick: digits alone, one seed; standard: half an hour of one core, MNIST is fetched; full: hours."""
+    store: Path = Path("runs")
+    """Folder of the runs."""
+    out: Path = Path("research")
+    """Folder for tables and figure."""
+    processes: int = 2
+    """Runs at a time, one thread each."""
+    as_is: bool = False
+    """Run nothing: show the runs in the store, and print how many are missing."""
+    data_dir: Path | None = None
+    """Where the data is; $LATECOMER_DATA or the user's cache if left out."""
+
+    def run(self, console: Console) -> None:
+        """Run, print, write."""
+        writable(self.out)
+        look_in(self.data_dir)
+        size, store = size_of(self.size), Store(self.store)
+        sweeps = list(adamw_plan(size).values())
+        if self.as_is:
+            _print_missing(sweeps, store, console)
+        else:
+            writable(self.store)
+            _complete(sweeps, store, self.processes, console)
+        table, curves = adamw_table(size, store), adamw_curves(size, store)
+        if table.is_empty():
+            raise ValueError(f"There are no runs of size {self.size} in {self.store}: leave --as-is out")
+        if not console.is_terminal:
+            console.width = 180
+        parts = adamw_parts(table)
+        for part in parts:
+            drawn = Table(*part.heads, box=box.SIMPLE_HEAD, title=part.title)
+            for cells in part.rows:
+                drawn.add_row(*cells)
+            console.print(drawn)
+        name, command = f"adamw-{self.size}", f"python -m studies.stable_and_fair adamw --size {self.size}"
+        _csv(self.out, name, table)
+        _csv(self.out, f"adamw-curves-{self.size}", curves)
+        write_page(self.out, name, f"AdamW under delays, size {self.size}", parts, command)
+        _draw_adamw(self.out, self.size)
+        files = f"{name}.svg, .csv and .md, and adamw-curves-{self.size}.csv"
+        console.print(f"Written to {self.out}: {files}", soft_wrap=True)
+
+
+@dataclass(frozen=True)
 class Draw:
-    """Draw both figures again from their numbers in a folder, without the store of runs.
+    """Draw the figures again from their numbers in a folder, without the store of runs.
 
     Example: python -m studies.stable_and_fair draw --size standard --out docs/research
     """
@@ -144,14 +209,18 @@ class Draw:
     size: Size = "standard"
     """Size whose numbers are drawn."""
     out: Path = Path("research")
-    """Folder with the numbers as CSV, as `pareto` wrote them; the figures are written beside them."""
+    """Folder with the numbers as CSV, as `pareto` and `adamw` wrote them; the figures are written beside them."""
 
     def run(self, console: Console) -> None:
         """Read and draw."""
         if not (self.out / f"pareto-{self.size}.csv").is_file():
             raise ValueError(f"There is no pareto-{self.size}.csv in {self.out}: run pareto --size {self.size} first")
         _draw(self.out, self.size)
-        console.print(f"Drawn in {self.out}: pareto-{self.size}.svg and curves-{self.size}.svg", soft_wrap=True)
+        files = [f"pareto-{self.size}.svg", f"curves-{self.size}.svg"]
+        if (self.out / f"adamw-curves-{self.size}.csv").is_file():
+            _draw_adamw(self.out, self.size)
+            files.append(f"adamw-{self.size}.svg")
+        console.print(f"Drawn in {self.out}: {', '.join(files)}", soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -201,6 +270,7 @@ class Real:
 Command = (
     Annotated[Pareto, tyro.conf.subcommand("pareto")]
     | Annotated[Hard, tyro.conf.subcommand("hard")]
+    | Annotated[Adamw, tyro.conf.subcommand("adamw")]
     | Annotated[Real, tyro.conf.subcommand("real")]
     | Annotated[Draw, tyro.conf.subcommand("draw")]
 )
@@ -259,6 +329,13 @@ def _draw(out: Path, size: str) -> None:
     for name, figure in figures.items():
         with atomic(out / f"{name}.svg") as temporary:
             temporary.write_text(svg(figure), encoding="utf-8")
+
+
+def _draw_adamw(out: Path, size: str) -> None:
+    """Draw the figure of the AdamW rules from its CSV file."""
+    curves = pl.read_csv(out / f"adamw-curves-{size}.csv", infer_schema_length=None)
+    with atomic(out / f"adamw-{size}.svg") as temporary:
+        temporary.write_text(svg(adamw_figure(curves)), encoding="utf-8")
 
 
 def _csv(out: Path, name: str, table: pl.DataFrame) -> None:

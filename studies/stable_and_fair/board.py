@@ -37,8 +37,10 @@ WITHIN = 0.05
 """A run is good if it ends within this share of the best."""
 
 
-def found_rows(sweep: Sweep, store: Store) -> list[dict[str, Any]]:
-    """Return the rows of a sweep's runs that are in the store, each with its ``candidate``.
+def found_rows(
+    sweep: Sweep, store: Store, who: Iterable[Candidate] = tuple(CANDIDATES.values())
+) -> list[dict[str, Any]]:
+    """Return the rows of a sweep's runs that are in the store, each with its ``candidate``, one of ``who``.
 
     Examples:
         >>> from pathlib import Path
@@ -46,11 +48,11 @@ def found_rows(sweep: Sweep, store: Store) -> list[dict[str, Any]]:
         >>> found_rows(counter_example_sweep(size_of("quick"), [CANDIDATES["momentum"]]), Store(Path("nowhere")))
         []
     """
-    named = {}
+    named, among = {}, tuple(who)
     for run in sweep.runs():
         # The counter-example has a beta of its own.
         options = {k: CANDIDATES["momentum"].options["beta"] if k == "beta" else v for k, v in run.options.items()}
-        candidate = find(run.method, options)
+        candidate = find(run.method, options, among)
         if run.key in store and candidate is not None:
             named[run.key] = candidate.name
     rows = [{**row, "candidate": named[row["key"]]} for row in store.rows(list(named))]

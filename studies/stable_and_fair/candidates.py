@@ -61,7 +61,9 @@ RECOMMENDED = "balanced-catch-up"
 """The candidate whose lead over the others is shown."""
 
 
-def find(method: str, options: Mapping[str, Any]) -> Candidate | None:
+def find(
+    method: str, options: Mapping[str, Any], among: Iterable[Candidate] = tuple(CANDIDATES.values())
+) -> Candidate | None:
     """Return the candidate of a run, whatever its learning rate.
 
     Examples:
@@ -71,4 +73,4 @@ def find(method: str, options: Mapping[str, Any]) -> Candidate | None:
         True
     """
     own = {name: value for name, value in options.items() if name != "lr"}
-    return next((c for c in CANDIDATES.values() if c.method == method and dict(c.options) == own), None)
+    return next((c for c in among if c.method == method and dict(c.options) == own), None)

@@ -16,7 +16,7 @@ from .board import front_of
 from .candidates import CANDIDATES
 from .plans import METRICS
 
-__all__ = ["plane", "rate_curves"]
+__all__ = ["adamw_figure", "plane", "rate_curves"]
 
 FAIR = {
     "excess_far": "excess loss, centres 10 apart (fairer →)",
@@ -40,6 +40,13 @@ CANDIDATE_STYLES: dict[str, tuple[str, str, str]] = {
     "balanced-momentum": ("#17becf", "-", "P"),
 }
 """Colour, dash and marker of every candidate."""
+ADAMW_STYLES: dict[str, tuple[str, str]] = {
+    "balanced-adamw": ("#7b52ab", "-"),
+    "catch-up-adamw": CANDIDATE_STYLES["catch-up-adamw"][:2],
+    "torch-adamw": ("#7f7f7f", ":"),
+    "balanced-catch-up": CANDIDATE_STYLES["balanced-catch-up"][:2],
+}
+"""Colour and dash of the candidates of the comparison of AdamW rules."""
 
 
 def plane(table: pl.DataFrame, problems: Sequence[str]) -> Figure:
@@ -157,4 +164,43 @@ def rate_curves(table: pl.DataFrame) -> Figure:
         for name, (c, d, _) in CANDIDATE_STYLES.items()
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    return figure
+
+
+def adamw_figure(table: pl.DataFrame) -> Figure:
+    """Draw the final score by learning rate, of all samples and of slow ones; the area is from worst to best seed.
+
+    Args:
+        table: The result of `studies.stable_and_fair.adamw_curves`.
+
+    Examples:
+        >>> ends = {"problem": "digits", "candidate": "balanced-adamw", "lr": [0.01, 0.1], "value": [0.9, 0.5]}
+        >>> ends |= {"low": [0.8, 0.1], "high": [0.95, 0.8], "slow": [0.7, 0.2]}
+        >>> [axes.get_ylabel() for axes in adamw_figure(pl.DataFrame(ends)).axes]
+        ['final F1', 'final F1, slow samples']
+    """
+    problems = [name for name in METRICS if name in set(table["problem"])]
+    figure = Figure(figsize=(1.0 + 3.9 * len(problems), 6.6), layout="constrained")
+    panels = figure.subplots(2, len(problems), squeeze=False)
+    for column, problem in enumerate(problems):
+        top, bottom = panels[0][column], panels[1][column]
+        tidy(top, NAMES[problem])
+        tidy(bottom, "")
+        for name, (colour, dash) in ADAMW_STYLES.items():
+            own = table.filter((pl.col("problem") == problem) & (pl.col("candidate") == name)).sort("lr")
+            for axes, values in ((top, own["value"]), (bottom, own["slow"])):
+                axes.plot(own["lr"], values, color=colour, linestyle=dash, linewidth=2, marker=".", markersize=5)
+            top.fill_between(own["lr"], own["low"], own["high"], color=colour, alpha=0.12, linewidth=0)
+        for axes, of in ((top, ""), (bottom, ", slow samples")):
+            axes.set_xscale("log")
+            axes.set_ylabel(f"final {_word(problem)}{of}")
+            if not METRICS[problem].least:
+                axes.set_ylim(-0.02, 1.02)
+        bottom.set_xlabel("learning rate")
+    handles = [
+        panels[0][0].plot([], [], color=c, linestyle=d, linewidth=2, label=name)[0]
+        for name, (c, d) in ADAMW_STYLES.items()
+        if name in set(table["candidate"])
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     return figure

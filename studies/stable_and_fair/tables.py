@@ -15,7 +15,7 @@ from .fairness import PROBLEMS
 from .figures import NAMES
 from .plans import METRICS
 
-__all__ = ["hard_parts", "number", "pareto_parts", "real_parts", "share"]
+__all__ = ["adamw_parts", "hard_parts", "number", "pareto_parts", "real_parts", "share"]
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -139,8 +139,7 @@ def _short(rows: Sequence[Mapping[str, Any]], problems: Sequence[str]) -> Part:
 
 
 def _lead(row: Mapping[str, Any], problem: str) -> str:
-    value, low, high = (row.get(f"{name}_{problem}") for name in ("lead", "lead_low", "lead_high"))
-    return "" if value is None else f"{value:+.2f} ({low:+.2f} to {high:+.2f})"
+    return _estimate({f"lead{end}": row.get(f"lead{end}_{problem}") for end in ("", "_low", "_high")}, "lead", "+")
 
 
 def _best(row: Mapping[str, Any], problem: str) -> str:
@@ -219,3 +218,62 @@ def real_parts(table: pl.DataFrame) -> list[Part]:
         rows.append([name, *(ends.get(lr, "") for lr in rates), delays])
     words = "Final F1 / F1 of the slow class; mean delay of slow / fast batches. One run per cell."
     return [Part(["candidate", *(f"lr {lr:g}" for lr in rates), "delays"], rows, words=words)]
+
+
+def adamw_parts(table: pl.DataFrame) -> list[Part]:
+    """Return the tables of the result of `adamw_table`: one per problem, the differences paired by seed, the quadratic.
+
+    Examples:
+        >>> row = {"problem": "digits", "candidate": "balanced-adamw", "stable": 0.5, "stable_kind": 0.5, "seeds": 1}
+        >>> row |= {"decades": 1.0, "collapsed": 1, "runs": 4, "best": 0.9, "slow": 0.8, "lr": 0.001}
+        >>> row |= {"influence": 0.97, "influence_all": 0.9, "clipped_slow": 0.5, "clipped_fast": 0.25}
+        >>> adamw_parts(pl.DataFrame([row]))[0].lines()[-1]
+        '| balanced-adamw | 0.50 | 0.50 | 1.00 | 1 of 4 | 0.90 / 0.80 at 0.001 | 0.97 | 0.90 | 0.50 / 0.25 |'
+    """
+    heads = ["near the best", "within its kind", "decades", "collapsed", "at its best rate", "influence"]
+    heads += ["influence, all rates", "clipped, slow / fast"]
+    parts = []
+    for problem in (name for name in dict.fromkeys(table["problem"]) if name in NAMES):
+        rows = list(table.filter(pl.col("problem") == problem).iter_rows(named=True))
+        cells = [
+            [
+                row["candidate"],
+                share(row, row["seeds"]),
+                _estimate(row, "stable_kind"),
+                _estimate(row, "decades"),
+                f"{row['collapsed']} of {row['runs']}",
+                f"{number(row['best'])} / {number(row['slow'])} at {row['lr']:.3g}",
+                number(row["influence"]),
+                number(row["influence_all"]),
+                f"{number(row['clipped_slow'])} / {number(row['clipped_fast'])}",
+            ]
+            for row in rows
+        ]
+        title, words = (
+            NAMES[problem][0].upper() + NAMES[problem][1:],
+            f"Intervals of 95 % over {_seeds(rows[0]['seeds'])}.",
+        )
+        parts.append(Part(["candidate", *heads], cells, title, words))
+    leads = {"stable_kind": "share within the kind", "decades": "decades", "best": "F1 or loss", "slow": "slow samples"}
+    cells = [
+        [NAMES[row["problem"]], row["candidate"], *(_estimate(row, f"lead_{key}", "+") for key in leads)]
+        for row in table.iter_rows(named=True)
+        if row.get("lead_best") is not None
+    ]
+    if cells:
+        words = "balanced-adamw minus each other candidate, paired by seed, each at its own best learning rate."
+        parts.append(Part(["problem", "candidate", *leads.values()], cells, "Differences", words))
+    far = [row for row in table.iter_rows(named=True) if row["problem"] == "far"]
+    if far:
+        cells = [[row["candidate"], number(row["influence"]), number(row["excess"])] for row in far]
+        words = "The quadratic with its centres 10 apart: relative influence of slow samples, and excess loss."
+        parts.append(Part(["candidate", "influence", "excess"], cells, "Far", words))
+    return parts
+
+
+def _estimate(row: Mapping[str, Any], name: str, sign: str = "") -> str:
+    """Return a number with its interval if there is one."""
+    value, low, high = (row.get(f"{name}{end}") for end in ("", "_low", "_high"))
+    if value is None:
+        return ""
+    return f"{value:{sign}.2f}" + ("" if low is None or high is None else f" ({low:{sign}.2f} to {high:{sign}.2f})")

@@ -9,14 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import latecomer as lc
-from latecomer.optim import CatchUpAdamW
+from latecomer.optim import BalancedAdamW, CatchUpAdamW
 from support import feed, flat, like, parameters, relative
 
+RULES = [CatchUpAdamW, BalancedAdamW]
 
+
+@pytest.mark.parametrize("rule", RULES)
 @given(seed=st.integers(0, 10**6), beta=st.floats(0.01, 0.99), beta2=st.floats(0.001, 0.5))
-def test_zero_delay_is_torch_adamw(seed: int, beta: float, beta2: float) -> None:
+def test_zero_delay_is_torch_adamw(rule: type[CatchUpAdamW], seed: int, beta: float, beta2: float) -> None:
     ours, theirs = parameters(seed=seed), parameters(seed=seed)
-    opt = CatchUpAdamW(ours, lr=0.01, beta=beta, beta2=beta2, weight_decay=0.1)
+    opt = rule(ours, lr=0.01, beta=beta, beta2=beta2, weight_decay=0.1)
     peer = torch.optim.AdamW(theirs, lr=0.01, betas=(1 - beta, 1 - beta2), weight_decay=0.1)
     generator = torch.Generator().manual_seed(seed)
     for _ in range(20):
@@ -27,9 +30,10 @@ def test_zero_delay_is_torch_adamw(seed: int, beta: float, beta2: float) -> None
         assert relative(flat(ours), flat(theirs)) < 1e-10
 
 
-def test_the_defaults_are_those_of_torch_adamw() -> None:
+@pytest.mark.parametrize("rule", RULES)
+def test_the_defaults_are_those_of_torch_adamw(rule: type[CatchUpAdamW]) -> None:
     ours, theirs = parameters(), parameters()
-    opt, peer = CatchUpAdamW(ours), torch.optim.AdamW(theirs)
+    opt, peer = rule(ours), torch.optim.AdamW(theirs)
     for p, q in zip(ours, theirs, strict=True):
         p.grad = q.grad = torch.ones_like(p)
     opt.step()
@@ -37,11 +41,12 @@ def test_the_defaults_are_those_of_torch_adamw() -> None:
     assert relative(flat(ours), flat(theirs)) < 1e-12
 
 
-def test_slow_samples_have_their_influence() -> None:
+@pytest.mark.parametrize("rule", RULES)
+def test_slow_samples_have_their_influence(rule: type[CatchUpAdamW]) -> None:
     """Gradients of one size: the denominator is the same for all, and the rule is linear in what arrives."""
     trace = lc.delays.DataDependent(workers=7, slow_share=0.1).trace(steps=3000, seed=0)
     x = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
-    opt = CatchUpAdamW([x], lr=1.0, beta=0.1, weight_decay=0.0)
+    opt = rule([x], lr=1.0, beta=0.1, weight_decay=0.0)
     signs = np.where(trace.group == 1, 1.0, -1.0)
     for delay, sign in zip(trace.delay.tolist(), signs.tolist(), strict=True):
         feed(opt, [torch.tensor([sign], dtype=torch.float64)], delay=delay)
@@ -61,6 +66,22 @@ def test_a_group_whose_gradients_come_later_starts_later() -> None:
         peer.step()
     for p, q in zip(*pairs, strict=True):
         torch.testing.assert_close(p, q)
+
+
+def test_a_huge_gradient_neither_moves_far_nor_stays_in_the_denominator() -> None:
+    """What the clip is for: without it v is so large afterwards that ordinary gradients move nothing."""
+    moved = {}
+    for rule in RULES:
+        x = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
+        opt = rule([x], lr=0.01, beta=0.1, beta2=0.01, weight_decay=0.0)
+        for t in range(300):
+            size = 1e4 if t == 100 else 1.0
+            feed(opt, [torch.tensor([size], dtype=torch.float64)], delay=t % 3 if t > 3 else 0)
+            if t == 110:
+                after = x.item()
+        moved[rule] = after - x.item()
+    assert moved[BalancedAdamW] == pytest.approx(189 * 0.01, rel=0.05)  # every gradient agrees: steps of lr
+    assert moved[CatchUpAdamW] < 0.1 * moved[BalancedAdamW]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from ._two_point import TwoPointOptimizer
 from .adamw import CatchUpAdamW
 from .base import Arrival, AsyncOptimizer
-from .clipped import BalancedCatchUp, BalancedMomentum, ClippedCatchUp
+from .clipped import BalancedAdamW, BalancedCatchUp, BalancedMomentum, ClippedCatchUp
 from .methods import METHODS, Method, MethodLike, as_method, known_method, register
 from .momentum import Momentum, OrderedMomentum
 from .mu2 import Mu2SGD, OrderedMu2SGD
@@ -17,6 +17,7 @@ __all__ = [
     "Arrival",
     "AsyncOptimizer",
     "AsyncSGD",
+    "BalancedAdamW",
     "BalancedCatchUp",
     "BalancedMomentum",
     "Ball",

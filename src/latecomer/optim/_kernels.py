@@ -83,6 +83,18 @@ def _fusable(x: Tensor, g: Tensor, m: Tensor) -> bool:
     return channels_last and x.stride() == g.stride() == m.stride()
 
 
+def _plain(tensors: Sequence[list[Tensor]]) -> bool:
+    """Whether all tensors are dense, of one dtype and on the CPU: the usual case, asked per update for every tensor."""
+    dtype = tensors[0][0].dtype
+    if dtype not in _FUSED_CPU_DTYPES:
+        return False
+    for several in tensors:
+        for tensor in several:
+            if tensor.dtype is not dtype or not tensor.is_cpu or not tensor.is_contiguous():
+                return False
+    return True
+
+
 def _imprecise_as_dampening(weight: float, xs: list[Tensor]) -> bool:
     """Whether a small weight would lose significant digits in ``1 - dampening``."""
     digits = 1e-13 if any(x.dtype == torch.float64 for x in xs) else 1e-8
@@ -128,6 +140,9 @@ def accumulate_and_descend(
 
 def _by_kind(*tensors: list[Tensor]) -> Iterator[tuple[bool, Sequence[list[Tensor]]]]:
     """Split lists of parameters, gradients and buffers by what one fused call can take; first, whether there is one."""
+    if _plain(tensors):
+        yield True, tensors
+        return
     fusable = [all(_fusable(x, g, b) for b in own) for x, g, *own in zip(*tensors, strict=True)]
     if all(fusable) and _same_kind(tensors[0]):
         yield True, tensors
@@ -233,17 +248,24 @@ def descend_by_root(
 
 def _in_pieces(*tensors: list[Tensor]) -> Iterator[Sequence[list[Tensor]]]:
     """Split lists of tensors of the same layout so that what one call touches fits into the processor's cache."""
-    if sum(x.numel() for x in tensors[0]) <= _PIECE:
-        yield tensors
-        return
+    small: Sequence[list[Tensor]] = [[] for _ in tensors]
+    size = 0
     for together in zip(*tensors, strict=True):
-        if together[0].numel() <= _PIECE:
-            yield [[each] for each in together]
-        else:
+        numel = together[0].numel()
+        if numel > _PIECE:
             # The memory is dense, and element by element the order does not matter.
-            flat = (each.as_strided((each.numel(),), (1,)) for each in together)
+            flat = (each.as_strided((numel,), (1,)) for each in together)
             for pieces in zip(*(each.split(_PIECE) for each in flat), strict=True):
                 yield [[piece] for piece in pieces]
+            continue
+        if size and size + numel > _PIECE:
+            yield small
+            small, size = [[] for _ in tensors], 0
+        for several, each in zip(small, together, strict=True):
+            several.append(each)
+        size += numel
+    if small[0]:
+        yield small
 
 
 @functools.cache

@@ -104,8 +104,10 @@ class CatchUpAdamW(VersionIndexed):
     def _update(self, group: Group, params: list[Tensor], grads: list[Tensor], arrival: Arrival) -> None:
         lr, keep, keep2 = float(group["lr"]), 1.0 - float(group["beta"]), 1.0 - float(group["beta2"])
         counted, version, t = self.needs(arrival), arrival.version, arrival.t
-        x, g = _all_as_real(params), _all_as_real(grads)
-        m, v = (_all_as_real(self._buffers(params, key, torch.zeros_like)) for key in ("m", "v"))
+        m, v = (self._buffers(params, key, torch.zeros_like) for key in ("m", "v"))
+        x, g = params, grads
+        if any(p.is_complex() for p in params):
+            x, g, m, v = (_all_as_real(tensors) for tensors in (x, g, m, v))
         scales = float(group.get("m_scale", 1.0)), float(group.get("v_scale", 1.0))
         weight = beta_at(group["runs"], version) * retained(group["runs"], version, t) if counted else 0.0
         weight2 = beta_at(group["runs2"], version) * retained(group["runs2"], version, t) if counted else 0.0

@@ -302,9 +302,10 @@ class AsyncOptimizer(LightOptimizer):
         buffers = []
         for p in params:
             state = self.state[p]
-            if key not in state:
-                state[key] = start(p)
-            buffers.append(state[key])
+            buffer = state.get(key)
+            if buffer is None:
+                buffer = state[key] = start(p)
+            buffers.append(buffer)
         return buffers
 
     def _keep(self, t: int) -> None:

@@ -1,4 +1,4 @@
-"""Rules with clipping: catch-up with one scale; catch-up and momentum with a scale per lateness."""
+"""Rules with clipping: catch-up with one scale; catch-up, momentum and AdamW with a scale per lateness."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 
 from .._util.checks import Range
 from ._clipping import Clipped, LatenessClipped
+from .adamw import CatchUpAdamW
 from .base import AsyncOptimizer, Params
 from .momentum import BETA, Momentum, OrderedMomentum
 
-__all__ = ["BalancedCatchUp", "BalancedMomentum", "ClippedCatchUp"]
+__all__ = ["BalancedAdamW", "BalancedCatchUp", "BalancedMomentum", "ClippedCatchUp"]
 
 
 class ClippedCatchUp(Clipped, OrderedMomentum):
@@ -126,3 +127,63 @@ class BalancedMomentum(LatenessClipped, Momentum):
     """
 
     method = "balanced-momentum"
+
+
+class BalancedAdamW(LatenessClipped, CatchUpAdamW):
+    """`CatchUpAdamW` with the clip of `BalancedCatchUp`: AdamW on gradients clipped by their lateness.
+
+    ``m = (1-beta)·m + beta(1-beta)^d·clip(g);  v = (1-beta2)·v + beta2(1-beta2)^d·clip(g)²``
+    ``x -= lr·weight_decay·x;  x -= (lr·m/W + missed·clip(g)) / (sqrt(v/P2) + eps)``
+
+    A gradient is clipped once, before both moments, so the parameters are what `CatchUpAdamW` makes of the clipped
+    gradients. AdamW divides by the usual size of gradients anyway. The clip is for the ones that are far larger: they
+    move the parameters before v has grown, and v stays large long after. Until a gradient is late, nothing is clipped:
+    without delay this is `torch.optim.AdamW`.
+
+    Args:
+        params: Parameters or param groups.
+        lr: Learning rate.
+        beta: Weight of the new gradient in m; torch's ``betas[0]`` is ``1 - beta``.
+        beta2: Weight of the new square in v; torch's ``betas[1]`` is ``1 - beta2``.
+        clip: The factor c: largest size of a gradient as a multiple of the usual one.
+        clip_rate: The rate of the scale s; its inverse is the number of arrivals it averages over.
+        eps: Added to the denominator.
+        weight_decay: Decoupled weight decay, with torch's default.
+        output: ``"last"`` or ``"uniform"``.
+        output_seed: Seeds ``output="uniform"``.
+
+    Examples:
+        >>> import torch
+        >>> x = torch.nn.Parameter(torch.zeros(1))
+        >>> opt = BalancedAdamW([x], lr=0.5, beta=0.5, eps=0.0, weight_decay=0.0, clip=2.0)
+        >>> for delay, g in [(0, 1.0), (0, 1.0), (1, 1.0), (0, 100.0)]:
+        ...     x.grad = torch.tensor([g]); opt.step(delay=delay)
+        >>> round(opt.last_scale, 4)
+        0.02
+
+    References:
+        Loshchilov and Hutter, Decoupled Weight Decay Regularization, 2019.
+    """
+
+    method = "balanced-adamw"
+    ranges: ClassVar[Mapping[str, Range]] = {**CatchUpAdamW.ranges, **LatenessClipped.ranges}
+    bookkeeping: ClassVar[frozenset[str]] = CatchUpAdamW.bookkeeping | LatenessClipped.bookkeeping
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-3,
+        beta: float = 0.1,
+        beta2: float = 0.001,
+        *,
+        clip: float = 1.5,
+        clip_rate: float = 0.01,
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        output: str = "last",
+        output_seed: int = 0,
+    ) -> None:
+        options = {"beta": beta, "beta2": beta2, "eps": eps, "clip": clip, "clip_rate": clip_rate}
+        AsyncOptimizer.__init__(
+            self, params, options, lr=lr, weight_decay=weight_decay, output=output, output_seed=output_seed
+        )

@@ -22,7 +22,7 @@ from .._util.naming import stable_name
 from .._util.suggest import unknown
 from .adamw import CatchUpAdamW
 from .base import AsyncOptimizer
-from .clipped import BalancedCatchUp, BalancedMomentum, ClippedCatchUp
+from .clipped import BalancedAdamW, BalancedCatchUp, BalancedMomentum, ClippedCatchUp
 from .momentum import BETA, Momentum, OrderedMomentum
 from .mu2 import Mu2SGD, OrderedMu2SGD
 from .mu2_anytime import OrderedMu2Anytime
@@ -125,7 +125,8 @@ class Method:
 
         In units of lr, relative to a gradient without delay. For a method that clips it is the influence of a gradient
         that is not clipped: multiply by the optimizer's ``last_scale`` at each arrival for the actual one. For
-        ``catch-up-adamw`` it is the weight of the gradient before the division by the denominator.
+        ``catch-up-adamw`` and ``balanced-adamw`` it is the weight of the gradient before the division by the
+        denominator.
 
         Args:
             delay: The delay.
@@ -431,6 +432,7 @@ _METHODS: dict[str, Method] = {
         Method("clipped-catch-up", ClippedCatchUp, _clipped, "ours"),
         Method("balanced-catch-up", BalancedCatchUp, _clipped, "ours"),
         Method("balanced-momentum", BalancedMomentum, _clipped, "ours"),
+        Method("balanced-adamw", BalancedAdamW, _clipped, "ours, on AdamW"),
     )
 }
 _ORIGINS: dict[str, tuple[Any, ...]] = {}  # who registered a name: module, optimizer and policy

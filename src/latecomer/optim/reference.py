@@ -18,6 +18,7 @@ __all__ = [
     "TWINS",
     "AnytimeTwin",
     "AsyncSGDTwin",
+    "BalancedAdamWTwin",
     "BalancedCatchUpTwin",
     "BalancedMomentumTwin",
     "CatchUpAdamWTwin",
@@ -341,6 +342,10 @@ class BalancedMomentumTwin(LatenessClippedTwin, MomentumTwin):
     """Eq. (6) on gradients clipped by lateness."""
 
 
+class BalancedAdamWTwin(LatenessClippedTwin, CatchUpAdamWTwin):
+    """AdamW with catch-up on gradients clipped by lateness."""
+
+
 TWINS: dict[str, type[Twin]] = {
     "async-sgd": AsyncSGDTwin,
     "delay-adaptive": DelayAdaptiveTwin,
@@ -355,6 +360,7 @@ TWINS: dict[str, type[Twin]] = {
     "clipped-catch-up": ClippedCatchUpTwin,
     "balanced-catch-up": BalancedCatchUpTwin,
     "balanced-momentum": BalancedMomentumTwin,
+    "balanced-adamw": BalancedAdamWTwin,
 }
 """The reference of every method in `latecomer.optim.METHODS`."""
 

@@ -44,8 +44,8 @@ class Part:
         return lines + ["| " + " | ".join(row) + " |" for row in self.rows]
 
 
-def write_page(folder: Path, name: str, title: str, parts: Iterable[Part], command: str) -> Path:
-    """Write ``name.md`` atomically: tables one below the other.
+def write_page(folder: Path, name: str, title: str, parts: Iterable[Part], command: str, data: Any = None) -> Path:
+    """Write ``name.md`` atomically: tables one below the other; with data ``name.json`` too.
 
     Args:
         folder: The folder.
@@ -53,6 +53,7 @@ def write_page(folder: Path, name: str, title: str, parts: Iterable[Part], comma
         title: Heading of the page.
         parts: The tables.
         command: The command that makes the page.
+        data: The numbers, for JSON.
 
     Examples:
         >>> import tempfile
@@ -61,6 +62,9 @@ def write_page(folder: Path, name: str, title: str, parts: Iterable[Part], comma
         ...     print(path.read_text().splitlines()[2])
         | what |
     """
+    if data is not None:
+        with atomic(folder / f"{name}.json") as temporary:
+            temporary.write_text(json.dumps(data, indent=1))
     lines = [f"# {title[0].upper()}{title[1:]}", *(line for part in parts for line in part.lines())]
     lines += ["", f"`{command}`, Python {platform.python_version()}, torch {torch.__version__}.", ""]
     with atomic(folder / f"{name}.md") as temporary:
@@ -89,6 +93,4 @@ def write_table(
         ...     print(path.read_text().splitlines()[0])
         # Speed
     """
-    with atomic(folder / f"{name}.json") as temporary:
-        temporary.write_text(json.dumps(data, indent=1))
-    return write_page(folder, name, title, [Part(heads, rows)], command)
+    return write_page(folder, name, title, [Part(heads, rows)], command, data)

@@ -29,6 +29,7 @@ STYLES: dict[str, tuple[str, str]] = {
     "clipped-catch-up": ("#e377c2", ":"),
     "balanced-catch-up": ("#7b52ab", "-"),
     "balanced-momentum": ("#7b52ab", "--"),
+    "balanced-adamw": ("#7b52ab", ":"),
 }
 
 
