@@ -130,8 +130,28 @@ def test_a_function_that_makes_no_scheduler_is_told(train: Any) -> None:
     for made in (None, 3, torch.nn.ReLU()):
         with pytest.raises(TypeError, match=r"Invalid scheduler: the function returned .* \(expected a torch learning"):
             train(scheduler=lambda optimizer, made=made: made)
+    with pytest.raises(TypeError, match=r"Invalid scheduler: the function returned .* \(expected a torch learning"):
+        train(scheduler=lambda optimizer: optimizer)  # it has step and a state dict, and would step twice
     with pytest.raises(ValueError, match="The scheduler function raised ZeroDivisionError: division by zero"):
         train(scheduler=lambda optimizer: 1 / 0)
+
+
+@both
+def test_a_scheduler_of_another_optimizer_is_refused(train: Any) -> None:
+    other = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+    with pytest.raises(ValueError, match="The StepLR that the scheduler function returned is for another optimizer"):
+        train(scheduler=lambda _: torch.optim.lr_scheduler.StepLR(other, 1))
+
+
+@both
+def test_schedulers_made_of_schedulers_are_accepted(train: Any) -> None:
+    from torch.optim.lr_scheduler import ChainedScheduler, ConstantLR, SequentialLR, StepLR
+
+    for combine in (
+        lambda optimizer: ChainedScheduler([ConstantLR(optimizer, 0.5), StepLR(optimizer, 1)]),
+        lambda optimizer: SequentialLR(optimizer, [ConstantLR(optimizer, 0.5), StepLR(optimizer, 1)], [5]),
+    ):
+        assert train(scheduler=combine).server.optimizer.param_groups[0]["lr"] < 0.05
 
 
 @both

@@ -240,9 +240,36 @@ def _check_policy(policy: Policy) -> None:
         raise ValueError(f"The policy {kind} has the name {policy.name!r} of another policy: choose one of its own")
 
 
+def _options(policy: Policy) -> dict[str, tuple[Any, int]]:
+    """Return what a policy of the user's must not change: its attributes, and how long those are that can grow."""
+    if type(policy) in POLICIES.values():
+        return {}
+    return {
+        name: (value, len(value) if isinstance(value, (list, dict, set)) else 0)
+        for name, value in vars(policy).items()
+        if name != "state"
+    }
+
+
+def _check_options(policy: Policy, before: dict[str, tuple[Any, int]], where: str) -> None:
+    """Raise if a call has changed attributes: no checkpoint has them, so a resumed run would decide otherwise."""
+    if not isinstance(policy.state, dict):
+        raise TypeError(f"The policy {policy!r} set its state to {policy.state!r} in {where} (expected a dict)")
+    after = _options(policy)
+    for name in before.keys() | after.keys():
+        old, new = before.get(name), after.get(name)
+        if old is None or new is None or old[0] is not new[0] or old[1] != new[1]:
+            raise ValueError(
+                f"The policy {type(policy).__qualname__} changes self.{name} in {where}, which a checkpoint does not "
+                f"hold: keep counters in self.state[{name!r}]"
+            )
+
+
 def decided(policy: Policy, ticket: Ticket, delay: int) -> Decision:
     """Ask a policy what to do with an arrival; an answer of another type raises."""
+    before = _options(policy)
     decision = policy.receive(ticket, delay)
+    _check_options(policy, before, "receive")
     if not isinstance(decision, Decision):
         raise TypeError(
             f"The policy {policy!r} returned {decision!r} from receive (expected a latecomer.policy.Decision)"
@@ -252,7 +279,9 @@ def decided(policy: Policy, ticket: Ticket, delay: int) -> Decision:
 
 def allowed(policy: Policy, in_flight: int) -> bool:
     """Ask a policy whether an idle worker may start; an answer of another type raises."""
+    before = _options(policy)
     answer = policy.may_start(in_flight)
+    _check_options(policy, before, "may_start")
     if not isinstance(answer, (bool, np.bool_)):
         raise TypeError(f"The policy {policy!r} returned {answer!r} from may_start (expected True or False)")
     return bool(answer)
@@ -260,7 +289,9 @@ def allowed(policy: Policy, in_flight: int) -> bool:
 
 def cancelled(policy: Policy, in_flight: Sequence[Ticket], version: int) -> tuple[Ticket, ...]:
     """Ask a policy which tickets to cancel; anything but tickets in flight, each once, raises."""
+    before = _options(policy)
     answer: Any = policy.cancel(in_flight, version)
+    _check_options(policy, before, "cancel")
     try:
         chosen = None if isinstance(answer, (str, bytes, Mapping)) else tuple(answer)
     except TypeError:

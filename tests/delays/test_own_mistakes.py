@@ -235,3 +235,55 @@ def test_a_workers_nth_job_is_the_same_under_every_policy() -> None:
     trace = model.trace(6000, seed=3)
     mine = trace.end[trace.worker == 0][:3000]
     assert np.allclose(np.diff(mine, prepend=0.0), drawn[: len(mine)], rtol=0, atol=1e-9)
+
+
+class Counting(Policy):
+    name = "counting"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count, self.seen = 0, list[int]()
+
+
+class CountsArrivals(Counting):
+    def receive(self, ticket: Any, delay: int) -> Decision:
+        self.count += 1
+        return Decision("drop" if self.count % 3 == 0 else "apply")
+
+
+class Remembers(Counting):
+    def receive(self, ticket: Any, delay: int) -> Decision:
+        self.seen.append(delay)
+        return Decision("apply")
+
+
+class AsksOnce(Counting):
+    def receive(self, ticket: Any, delay: int) -> Decision:
+        return Decision("apply")
+
+    def may_start(self, in_flight: int) -> bool:
+        self.asked = True
+        return True
+
+
+class LosesState(Counting):
+    def receive(self, ticket: Any, delay: int) -> Decision:
+        self.state = None  # type: ignore[assignment]
+        return Decision("apply")
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (CountsArrivals, r"CountsArrivals changes self\.count in receive.*keep counters in self\.state\['count'\]"),
+        (Remembers, r"Remembers changes self\.seen in receive"),
+        (AsksOnce, r"AsksOnce changes self\.asked in may_start"),
+        (LosesState, r"set its state to None in receive \(expected a dict\)"),
+    ],
+)
+def test_counters_that_no_checkpoint_holds(policy: type[Policy], words: str) -> None:
+    """A run that resumes would make a new policy, with other decisions."""
+    with pytest.raises((TypeError, ValueError), match=words):
+        WorkerSpeeds([1.0, 2.0]).trace(steps=9, policy=policy)
+    with pytest.raises((TypeError, ValueError), match=words):
+        lc.fit(lc.problems.quadratic(), method="momentum", policy=policy, lr=0.05, steps=9, engine="inline")

@@ -50,6 +50,11 @@ class Rule(AsyncOptimizer):
         return g
 
 
+class Unmoved(Rule):
+    def _update(self, group: Any, params: list[Any], grads: list[Any], arrival: Arrival) -> None:
+        params[:] = [p - group["lr"] * g for p, g in zip(params, grads, strict=True)]  # not in place, so it is lost
+
+
 class Unsaved(Rule):
     mean = 0.0
 
@@ -167,6 +172,13 @@ def full(delay: int) -> float:
 
 def two(delay: int) -> float:
     return 2.0
+
+
+def test_a_rule_that_moves_nothing_is_found() -> None:
+    with pytest.raises(
+        MethodError, match="expected other parameters after the arrivals, changed in place, found a par"
+    ):
+        check_method(Unmoved)
 
 
 BROKEN = {

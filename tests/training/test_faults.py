@@ -244,6 +244,18 @@ def test_a_few_given_up_tickets_are_reported_one_by_one_and_the_rest_at_the_end(
     assert len(result.given_up) == len(bad)
 
 
+def test_a_summary_of_many_reasons_counts_the_rest() -> None:
+    def collate(samples: list[int]) -> Any:
+        if samples[0] % 3:
+            raise ValueError(f"bad {samples[0]}")
+        return torch.ones(1, 2)
+
+    options = {"batch_size": 1, "sampler": range(60), "collate_fn": collate}
+    task = lc.Task(torch.nn.Linear(2, 1), lambda model, batch: model(batch).sum(), list(range(60)), **options)
+    with pytest.warns(), pytest.raises(ValueError, match=r"bad 1; ValueError: bad 2; .*; and 10 other reasons\), more"):
+        lc.fit(task, lr=0.1, steps=60, workers=1, engine="inline")
+
+
 @pytest.mark.parametrize("limit", [-0.1, 1.5, "half", None])
 def test_an_invalid_limit_is_refused(limit: Any) -> None:
     with pytest.raises((ValueError, TypeError), match="Invalid give_up_limit value"):

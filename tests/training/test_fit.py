@@ -152,7 +152,10 @@ class Endless(DataLoader[Any]):
     [
         ({"dataset": Stream()}, "pass batch_fn="),
         ({"dataset": None}, "needs either a dataset or a batch_fn"),
-        ({"batch_size": 1000}, "the dataset has 128 samples"),
+        ({"batch_size": 1000}, r"the dataset has 128 samples\)$"),
+        ({"dataset": (torch.ones(128, 3), torch.ones(128, 1))}, r"2 samples\): if its .* pass .*TensorDataset"),
+        ({"dataset": {"x": torch.ones(128, 3)}}, "Invalid dataset: a dict with the keys 'x' .*TensorDataset"),
+        ({"dataset": "train.csv"}, "Invalid dataset: train.csv .expected an object whose"),
         ({"batch_size": 0}, "Invalid batch_size value: 0"),
         ({"sampler": "shuffled"}, "expected None, 'independent'"),
         ({"method": "adam"}, "Unknown method 'adam'"),

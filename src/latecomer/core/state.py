@@ -220,15 +220,23 @@ def _made_scheduler(make: Callable[[Any], Any], optimizer: Any) -> Any:
         scheduler = make(optimizer)
     except Exception as error:
         raise ValueError(f"The scheduler function raised {type(error).__name__}: {error}") from error
-    if not all(callable(getattr(scheduler, name, None)) for name in ("step", "state_dict", "load_state_dict")):
+    is_optimizer = isinstance(scheduler, torch.optim.Optimizer)  # which has all three methods
+    methods = ("step", "state_dict", "load_state_dict")
+    if is_optimizer or not all(callable(getattr(scheduler, name, None)) for name in methods):
+        shown = f"the optimizer {type(scheduler).__name__}" if is_optimizer else repr(scheduler)
         raise TypeError(
-            f"Invalid scheduler: the function returned {scheduler!r} (expected a torch learning-rate scheduler, such "
+            f"Invalid scheduler: the function returned {shown} (expected a torch learning-rate scheduler, such "
             "as torch.optim.lr_scheduler.StepLR(optimizer, 100))"
         )
     if isinstance(scheduler, ReduceLROnPlateau):
         raise ValueError(
             "ReduceLROnPlateau follows a metric, and here the learning rate follows the updates, so that a run can be "
             "replayed: use a scheduler whose step() needs no argument, such as CosineAnnealingLR"
+        )
+    if getattr(scheduler, "optimizer", optimizer) is not optimizer:
+        raise ValueError(
+            f"The {type(scheduler).__name__} that the scheduler function returned is for another optimizer, so it "
+            "would change nothing: use the function's argument, lambda optimizer: StepLR(optimizer, 100)"
         )
     return scheduler
 

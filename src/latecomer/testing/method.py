@@ -28,8 +28,8 @@ __all__ = ["RULES", "MethodError", "check_method"]
 RULES: Mapping[str, str] = MappingProxyType(
     {
         "made": "a new optimizer has the parameters that it is given, and leaves them as they are",
-        "orders": "in any order of arrival every contribution is counted once, and the parameters stay finite and in "
-        "their memory",
+        "orders": "in any order of arrival every contribution is counted once, and the parameters move, stay finite "
+        "and stay in their memory",
         "repeated": "the same arrivals give the same bits, whatever the global random numbers and the time",
         "generators": "the global random generators are left as they are",
         "read": "gradients are only read: neither changed nor kept",
@@ -249,6 +249,8 @@ class _Check:
                     self.fail("finite parameters after finite gradients", f"NaN or infinity after arrival {t}")
 
             self.drive(order, opt, params, after=after)
+            if any(map(torch.equal, params, _parameters())):
+                self.fail("other parameters after the arrivals, changed in place", "a parameter as it was")
 
     def read(self) -> None:
         params = _parameters()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Mapping, Sized
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, default_collate
 
@@ -15,6 +16,8 @@ from .._util.warn import warn
 from ..core.rng import seeded_order
 
 __all__ = ["Batches"]
+
+_COLUMNS = ": if its tensors have one row per sample, pass torch.utils.data.TensorDataset(inputs, targets) instead"
 
 
 class Batches:
@@ -85,9 +88,18 @@ class Batches:
             )
         if not len(data):
             raise ValueError("The dataset is empty")
+        if isinstance(data, str | bytes) or (isinstance(data, Mapping) and 0 not in data):
+            shown = (
+                f"a dict with the keys {', '.join(map(repr, list(data)[:5]))}" if isinstance(data, Mapping) else data
+            )
+            raise TypeError(
+                f"Invalid dataset: {shown!s:.200} (expected an object whose dataset[i] is a sample; for tensors with "
+                "one row per sample, torch.utils.data.TensorDataset(inputs, targets))"
+            )
         if sampler is None or (isinstance(sampler, str) and sampler == "independent"):
             if sampler is None and len(data) < self.batch_size and self.drop_last:
-                raise ValueError(f"Invalid batch_size value: {self.batch_size} (the dataset has {len(data)} samples)")
+                few = f"Invalid batch_size value: {self.batch_size} (the dataset has {len(data)} samples)"
+                raise ValueError(few + (_COLUMNS if _are_columns(data) else ""))
         elif isinstance(sampler, str | type | Tensor) or not hasattr(sampler, "__iter__"):
             raise TypeError(f"Invalid sampler: {sampler!r} (expected None, 'independent' or a torch Sampler)")
 
@@ -161,3 +173,11 @@ class Batches:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_epochs": {}}
+
+
+def _are_columns(data: Any) -> bool:
+    """Whether this is several tensors or arrays of the same number of rows, and not a list of samples."""
+    if not isinstance(data, tuple | list) or len(data) < 2:
+        return False
+    rows = [part.shape[:1] if isinstance(part, Tensor | np.ndarray) else () for part in data]
+    return len(rows[0]) == 1 and all(row == rows[0] for row in rows)

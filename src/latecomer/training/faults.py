@@ -157,7 +157,11 @@ class FaultHandling(ABC):
     def _summary(self) -> str:
         """Return how many tickets were given up, and the most frequent reasons in this call."""
         common = self._give_up_reasons.most_common(3)
-        reasons = "; ".join(reason if len(common) == 1 else f"{reason} ({times} times)" for reason, times in common)
+        reasons = "; ".join(
+            f"{reason} ({times} times)" if len(common) > 1 < times else reason for reason, times in common
+        )
+        if others := len(self._give_up_reasons) - len(common):
+            reasons += f"; and {others} other reason{'s' if others > 1 else ''}"
         why = reasons or "all before the run was resumed"
         return f"{self.server.given_up} of {self.server.arrivals} tickets were given up ({why})"
 
