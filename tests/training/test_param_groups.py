@@ -1,5 +1,6 @@
 """Parameters with their shapes and groups: what a group says replaces what fit was given, on every way to train."""
 
+import copy
 import warnings
 
 import pytest
@@ -154,6 +155,42 @@ def test_a_function_gets_parameters_in_their_shapes_or_the_groups():
     assert [tuple(p.shape) for p in given[-1]] == [(11, 8), (8,), (8,), (8, 8), (8,)]
     lc.fit(task(), method=optimizer, engine="inline", steps=10, param_groups={"body*": {"lr": 0.0}, "*": {}})
     assert [sorted(group) for group in given[-1]] == [["lr", "params"], ["params"]]
+
+
+@pytest.mark.parametrize("groups", [None, {"*.bias": {"weight_decay": 0.0}, "*": {}}])
+def test_a_function_may_sort_the_parameters_into_groups_of_its_own(tmp_path, groups):
+    """Two layers of one shape: a gradient that reached the other one would raise nothing."""
+
+    def optimizer(given):
+        params = [p for each in given for p in (each["params"] if isinstance(each, dict) else [each])]
+        return torch.optim.AdamW([{"params": params[:0:-1]}, {"params": params[:1], "lr": 0.1}], lr=0.01)
+
+    batches = []
+
+    def loss(model, batch):
+        batches.append(batch)
+        return nn.functional.mse_loss(model(batch[0]), batch[1])
+
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), torch.randn(64, 4)
+    own = Task(copy.deepcopy(model), loss, torch.utils.data.TensorDataset(x, x.roll(1, 1)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = lc.fit(
+            own, method=optimizer, workers=1, engine="inline", steps=30, record=tmp_path / "r.parquet",
+            param_groups=groups,
+        )  # fmt: skip
+        plain = batches[:30]
+        assert replay(run.record, own, method=optimizer).difference == 0.0
+    names = [name for name, _ in model.named_parameters()]
+    order = names if groups is None else sorted(names, key=lambda name: not name.endswith("bias"))
+    torch_optimizer = optimizer([model.get_parameter(name) for name in order])
+    for inputs, targets in plain:
+        torch_optimizer.zero_grad()
+        nn.functional.mse_loss(model(inputs), targets).backward()
+        torch_optimizer.step()
+    for name, value in model.state_dict().items():
+        assert torch.equal(run.state[name], value), name
 
 
 def test_matrix_rules_of_torch_see_matrices():

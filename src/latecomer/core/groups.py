@@ -66,7 +66,7 @@ class Arrangement:
             self._order = list(range(len(flat.names)))
 
     def split(self, vector: Tensor) -> list[Tensor]:
-        """Return a flat vector as the tensors of the optimizer, in its order; without a copy."""
+        """Return a flat vector as the tensors of the optimizer, in its order once it is made; without a copy."""
         if self._order is None:
             return [vector]
         views = self._flat.cached_views(vector)
@@ -92,15 +92,19 @@ class Arrangement:
             return self._method([self._flat.x], **options)
         params = [nn.Parameter(view) for view in self.split(self._flat.x)]
         if self.groups is None:
-            return self._method(params, **options)
-        given, start = [], 0
-        for group in self.groups:
-            end = start + len(group.names)
-            given.append({"params": params[start:end], **group.options})
-            start = end
-        optimizer = self._method(given, **self._defaults(options))
-        if self._method.takes_options:
-            self._check_options(optimizer)
+            optimizer = self._method(params, **options)
+        else:
+            given, start = [], 0
+            for group in self.groups:
+                end = start + len(group.names)
+                given.append({"params": params[start:end], **group.options})
+                start = end
+            optimizer = self._method(given, **self._defaults(options))
+            if self._method.takes_options:
+                self._check_options(optimizer)
+        # A function of the parameters may have sorted them into groups of its own, in another order.
+        place = {id(p): i for p, i in zip(params, self._order, strict=True)}
+        self._order = [place[id(p)] for group in optimizer.param_groups for p in group["params"]]
         return optimizer
 
     def _defaults(self, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -154,7 +154,9 @@ def replay(
         )
     if x is None or not same:
         return Replayed(run, recorded, None, f"{rule.name} on the schedule of {path.name}.")
-    found = Arrangement(model, rule, groups).joined(run.server.parameters).cpu()
+    arrangement = Arrangement(model, rule, groups)
+    arrangement.optimizer(given)  # which decides the order of its parameters
+    found = arrangement.joined(run.server.parameters).cpu()
     if torch.equal(found, x):
         return Replayed(run, recorded, 0.0, f"{rule.name} lands on the same parameters, bit for bit.")
     difference = float((found.double() - x.double()).abs().max())
