@@ -15,6 +15,7 @@ from torch import nn
 import latecomer as lc
 from engine_tasks import data, network
 from latecomer.core.flat import FlatModule
+from latecomer.core.gradient import Contributor
 
 TRACE = lc.delays.Constant(workers=2).trace(steps=12, seed=0)
 
@@ -212,3 +213,18 @@ def test_parameters_that_the_loss_changes_in_place_are_refused(kind: str) -> Non
 
     with pytest.raises(ValueError, match=r"changes the parameter '0.weight' in place, which would be lost"):
         lc.fit(model, loss, data, batch_size=4, lr=0.1, steps=20, engine="inline")
+
+
+def test_a_run_that_rounds_to_bfloat16_uses_the_same_memory_for_every_job() -> None:
+    """The model keeps views of every point that it has been at, so a new one per job would stay for good."""
+    model = FlatModule(network())
+    problem = lc.Task(network, nn.functional.mse_loss, data())
+    compute, out = Contributor(problem, model, points=2, bf16=True), torch.zeros_like(model.x, requires_grad=False)
+    points = [model.x.detach().clone() for _ in range(2)]
+    seen = []
+    for number in range(5):
+        compute(points, out, number, number, 0, version=number + 2, here=1.0, before=-0.5)
+        seen.append(len(model._views))
+    assert seen[0] == seen[-1]
+    assert torch.equal(points[0], model.x)  # other tickets start from it too
+    assert torch.equal(out, out.bfloat16().float())

@@ -57,7 +57,7 @@ class Contributor:
         self._second = torch.empty_like(flat.x, requires_grad=False) if points == 2 else None
         self.result = flat.x.detach()
         self._cross = Crossing()
-        self._here: list[Tensor] = []  # points and contribution on the model's device, if they are elsewhere
+        self._here: list[Tensor] = []  # points and contribution, if they are on another device or rounded
 
     def __call__(
         self,
@@ -92,10 +92,11 @@ class Contributor:
         if out.device != device:
             self.result = self._memory(len(points))
         if self._bf16:
-            points = [_rounded_to_bf16(point) for point in points]
+            # Into the same memory for every job: the model keeps views of every point that it has been at.
+            points = [self._memory(i).copy_(point.to(torch.bfloat16)) for i, point in enumerate(points)]
         loss = self._contribution(points, self.result, batches, version, here, before)
         if self._bf16:
-            self.result.copy_(_rounded_to_bf16(self.result))
+            self.result.copy_(self.result.to(torch.bfloat16))
         if self.result is not out:
             self._cross(out, self.result)
         return loss
@@ -162,10 +163,6 @@ class Contributor:
             with other_generators(sample):
                 loss = float(self.flat.gradient(point, lambda module: self.problem.loss(module, batch), out))
         return loss
-
-
-def _rounded_to_bf16(tensor: Tensor) -> Tensor:
-    return tensor.to(torch.bfloat16).to(tensor.dtype)
 
 
 def evaluated(problem: Problem, flat: FlatModule, point: Tensor) -> dict[str, float]:
