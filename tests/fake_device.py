@@ -225,13 +225,20 @@ def _seed_all(seed: int) -> None:
         _seed(seed, index)
 
 
+def _select(device: Any) -> None:
+    """Refuse a device without an index, as torch.cuda does; tensors say where they are made, so nothing is selected."""
+    if isinstance(device, torch.device) and device.index is None:
+        raise ValueError(f"Expected a torch.device with a specified index or an integer, but got:{device}")
+    _index(device)
+
+
 def _device_module() -> types.ModuleType:
     """Return ``torch.fake``, with what torch asks of a device's module."""
     module = types.ModuleType(f"torch.{_NAME}")
     vars(module).update(
         is_available=lambda: True, is_initialized=lambda: True, _is_in_bad_fork=lambda: False, _lazy_init=lambda: None,
         device_count=lambda: COUNT, current_device=lambda: 0, synchronize=lambda device=None: None,
-        manual_seed=_seed, manual_seed_all=_seed_all, set_rng_state=_set_state,
+        set_device=_select, manual_seed=_seed, manual_seed_all=_seed_all, set_rng_state=_set_state,
         get_rng_state=lambda device=_NAME: _states[_index(device)].clone(),
         get_amp_supported_dtype=lambda: [torch.bfloat16, torch.float16],
     )  # fmt: skip

@@ -244,6 +244,25 @@ def test_random_numbers_drawn_on_the_device_follow_the_ticket(tmp_path: Path) ->
     assert torch.equal(torch.get_device_module("fake").get_rng_state("fake:0"), state)  # the user's own are left alone
 
 
+@pytest.mark.parametrize("engine", ["inline", "local"])
+def test_a_device_without_an_index_is_the_first_one(engine: str, tmp_path: Path) -> None:
+    run = lc.fit(task(), device="fake", server_device="fake", engine=engine, record=tmp_path / "r.parquet", **OPTIONS)
+    assert not run.failures
+    assert replay(run.record, task()).difference == 0.0
+
+
+def test_a_backend_that_seeds_its_one_device_only_is_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch.mps, which has manual_seed and no manual_seed_all."""
+    module = torch.get_device_module("fake")
+    monkeypatch.setattr(devices, "_seeded", {torch.device("fake:0")})
+    devices.seed_device(7)
+    seeded = module.get_rng_state("fake:0")
+    monkeypatch.delattr(module, "manual_seed_all")
+    module.manual_seed(8)
+    devices.seed_device(7)
+    assert torch.equal(module.get_rng_state("fake:0"), seeded)
+
+
 def test_a_replay_on_another_kind_of_device_is_measured_and_says_why(tmp_path: Path) -> None:
     """Attention takes another way on accelerators, to other bits."""
 

@@ -75,7 +75,7 @@ def use_device(device: torch.device) -> None:
         return
     _seeded.add(device)
     select = getattr(_module_of(device), "set_device", None)
-    if select is not None:
+    if select is not None and device.index is not None:  # without one it is the selected device already
         select(device)
 
 
@@ -95,7 +95,8 @@ _seeded: set[torch.device] = set()  # devices of this process whose random numbe
 def seed_device(seed: int) -> None:
     """Seed the random numbers of the devices that workers of this process use, besides the CPU."""
     for kind in {device.type for device in _seeded}:
-        _module_of(torch.device(kind)).manual_seed_all(seed)
+        module = _module_of(torch.device(kind))
+        getattr(module, "manual_seed_all", module.manual_seed)(seed)  # mps has one device, and no function for all
 
 
 @contextmanager
