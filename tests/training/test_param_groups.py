@@ -135,6 +135,15 @@ def test_a_replay_with_other_groups_is_another_run(tmp_path):
     assert replay(run.record, task(), param_groups=NO_DECAY).difference == 0.0
 
 
+def test_a_replay_with_the_same_groups_is_the_same_run(tmp_path):
+    groups = {"*bias": {"betas": (0.5, 0.9)}, "*": {}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = fit(method=torch.optim.AdamW, record=tmp_path / "r.parquet", param_groups=groups)
+        again = replay(run.record, task(), method=torch.optim.AdamW, param_groups=groups)
+    assert again.difference == 0.0
+
+
 def test_simulation_takes_groups_too():
     trace = lc.delays.Constant(workers=3).trace(steps=60, seed=0)
     runs = [

@@ -17,13 +17,13 @@ from .._util.wording import in_short
 from ..core.flat import digest
 from ..trace import Trace
 
-__all__ = ["beside", "check_outputs", "read_record", "write_record"]
+__all__ = ["as_recorded", "beside", "check_outputs", "read_record", "write_record"]
 
 
 def write_record(trace: Trace, path: Path, x: Tensor, about: Mapping[str, Any]) -> Path:
     """Write a trace and, beside it, the final parameters and a description of the run, with a digest of both."""
     trace.save(path)
-    text = json.dumps({**about, "trace": trace.digest}, default=repr)
+    text = _text({**about, "trace": trace.digest})
     with atomic(beside(path)) as temporary:
         final = {"x": x.detach().to("cpu", copy=True)}
         temporary.write_bytes(save(final, {"latecomer": text, "sha256": _seal(text, x)}))
@@ -53,6 +53,15 @@ def read_record(path: Path, trace: Trace) -> tuple[Tensor | None, dict[str, Any]
     if about.get("trace", trace.digest) != trace.digest:
         raise ValueError(f"{file.name} belongs to another run than {path.name}: a record is both files")
     return x, about
+
+
+def as_recorded(value: Any) -> Any:
+    """Return a value as a record gives it back: a tuple as a list, for example."""
+    return json.loads(_text(value))
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, default=repr)
 
 
 def beside(path: Path) -> Path:

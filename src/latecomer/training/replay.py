@@ -25,7 +25,7 @@ from ..policy import POLICIES, Policy, PolicyLike, as_policy
 from ..problems.base import Problem
 from ..simulation import check_problem, simulate
 from ..trace import Trace
-from .record import read_record
+from .record import as_recorded, read_record
 from .task import Task
 
 __all__ = ["Replayed", "replay"]
@@ -108,7 +108,8 @@ def replay(
     rule = _method(recorded if method is None else method, path)
     kept = dict(about.get("options", {}))
     # By their text, as they were recorded: a tensor of several elements has no truth value.
-    same = rule.name == recorded and all(repr(kept.get(k)) == repr(v) for k, v in plain_numbers(options).items())
+    passed = as_recorded(plain_numbers(options))
+    same = rule.name == recorded and all(repr(kept.get(name)) == repr(value) for name, value in passed.items())
     seed = int(about.get("seed", trace.header.seed))
     decides = _policy(trace, policy, about)
     # The policy is made here, so its options are not passed on. Another method keeps those that it has too.
@@ -126,7 +127,8 @@ def replay(
         )
     model = FlatModule(problem.model(seed))
     if param_groups is not None:
-        same = same and own_groups is not None and tuple(own_groups) == named_groups(model, param_groups)
+        wanted = [group.as_json() for group in named_groups(model, param_groups)]
+        same = same and about.get("param_groups") == as_recorded(wanted)
     differs_at_start = "start" in about and digest(model.x) != about["start"]
     other_model = first_difference(str(about["model"]), structure(model.module)) if "model" in about else ""
     if same and x is not None and x.shape != model.x.shape:
