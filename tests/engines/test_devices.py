@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import multiprocessing
 import os
+import pickle
 import signal
 from collections import Counter, namedtuple
 from pathlib import Path
@@ -23,7 +24,7 @@ from latecomer.core import devices
 from latecomer.core.devices import Crossing, moved
 from latecomer.engines.inline import InlineEngine
 from latecomer.engines.local import LocalEngine
-from latecomer.engines.prefetch import Prefetcher
+from latecomer.engines.prefetch import Prefetcher, _pickled
 from latecomer.engines.ray import RayEngine
 from latecomer.testing import CHECKS, KillAt, check_engine
 from latecomer.training import Task, replay
@@ -374,6 +375,22 @@ def test_a_prefetcher_draws_what_the_worker_would_and_learns_which_tickets_come(
     assert prefetcher.hits >= 27
     assert prefetcher.take(number, 1) is None  # a closed one draws nothing, and nothing waits for it
     prefetcher.guess(500, workers)
+
+
+def test_a_batch_that_is_part_of_a_large_tensor_is_sent_without_the_rest() -> None:
+    text = torch.arange(1_000_000.0)
+    batch = {"x": text[7:19].view(3, 4), "turned": text[:12].view(3, 4).t(), "whole": text[:3] + 1}
+    sent = _pickled((4, (0, [(1, batch)])))
+    assert len(sent) < 10_000
+    number, (group, [(seed, found)]) = pickle.loads(sent)
+    assert (number, group, seed) == (4, 0, 1)
+    for name, tensor in batch.items():
+        assert torch.equal(found[name], tensor), name
+        assert found[name].stride() == tensor.stride(), name
+    gaps = text[:24:2]
+    _, (_, [(_, found)]) = pickle.loads(_pickled((4, (0, [(1, gaps)]))))
+    assert torch.equal(found, gaps)
+    assert found.stride() == gaps.stride()
 
 
 def test_a_prefetcher_that_is_killed_or_raises_leaves_the_work_to_the_worker() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import io
 import os
 import pickle
 import signal
@@ -16,6 +17,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import cloudpickle
+import torch
+from torch import Tensor
 
 from .._util.seeds import sample_seeds
 from ..problems.base import Problem
@@ -24,6 +27,7 @@ __all__ = ["Prefetcher", "die_with_parent"]
 
 _REMEMBERED = 64  # number of last jobs by which the next ticket is guessed
 _PR_SET_PDEATHSIG = 1
+_PROTOCOL = 5
 Drawn = tuple[int, list[tuple[int, Any]]]
 """The group of a ticket, and the seeds and batches it consists of."""
 
@@ -136,10 +140,28 @@ def _draw_all(problem: Problem, pipe: Connection) -> None:
                 group = problem.group_of(number, sample)
                 drawn = group, problem.micro_batches(number, sample, group)
             try:
-                answer = cloudpickle.dumps((number, drawn), protocol=5)
+                answer = _pickled((number, drawn))
             except Exception:
                 answer = pickle.dumps((number, None))
             pipe.send_bytes(answer)
+
+
+class _BatchPickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles a tensor that is part of a larger one, such as a window of a text, without the rest."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        # Only where a copy has the same strides: with others an operation may round otherwise.
+        if type(obj) is Tensor and obj.layout is torch.strided and obj.untyped_storage().nbytes() > obj.nbytes:
+            own = obj.detach().clone()
+            if own.stride() == obj.stride() and not obj.requires_grad:
+                return own.__reduce_ex__(_PROTOCOL)  # type: ignore[no-untyped-call]
+        return super().reducer_override(obj)
+
+
+def _pickled(answer: tuple[int, Drawn | None]) -> bytes:
+    with io.BytesIO() as file:
+        _BatchPickler(file, protocol=_PROTOCOL).dump(answer)
+        return file.getvalue()
 
 
 def die_with_parent(parent: int) -> None:
