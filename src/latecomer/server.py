@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ __all__ = ["Outcome", "Server"]
 Contribution = Tensor | Sequence[Tensor]
 _SEED_BLOCK = 1024  # sample seeds are drawn in blocks of this size
 _UNKNOWN_WORKER = -1
+_TICKET = tuple(field.name for field in fields(Ticket))
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,9 +423,9 @@ class Server:
             "counts": [self.seed, self.arrivals, self.non_finite, self._now],
             "busy": list(self._assigned.items()),
             "joined": sorted(self._joined),
-            "flying": [astuple(ticket) for ticket in self._in_flight.values()],
+            "flying": [tuple(getattr(t, name) for name in _TICKET) for t in self._in_flight.values()],
             "lost": list(self._lost),
-            "slots": dict(self._slots.items()),
+            "slots": self._slots.state_dict(),
             "held": self._held,
             "record": self._recorder.state_dict(),
         }
@@ -451,13 +452,7 @@ class Server:
         self._assigned, self._joined = dict(state["busy"]), set(state["joined"])
         self._in_flight = {values[0]: Ticket(*values) for values in state["flying"]}
         self._lost = list(state["lost"])
-        # Cloned before any slot is released: the state may share its tensors with the slots.
-        slots = {n: [[tensor.clone() for tensor in point] for point in points] for n, points in state["slots"].items()}
-        for number, _ in self._slots.items():
-            self._slots.release(number)
-        for number, saved_points in slots.items():
-            for point, saved_point in zip(self._slots.take(number), saved_points, strict=True):
-                torch._foreach_copy_(point, saved_point)
+        self._slots.load_state_dict(state["slots"])
         self._held = held = state["held"]
         if held is not None:
             self._held = [t.to(p.device, copy=True) for t, p in zip(held[0], self._params, strict=True)], held[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from .optim import AsyncOptimizer
@@ -46,9 +47,33 @@ class SlotPool:
     def __getitem__(self, number: int) -> Points:
         return self._held[number]
 
-    def items(self) -> list[tuple[int, Points]]:
-        """Return the points in use, by ticket number."""
-        return list(self._held.items())
+    def state_dict(self) -> dict[str, Any]:
+        """Return the points in use, and which of them each ticket has; tensors are not copied."""
+        points: list[Points] = []
+        places: dict[int, int] = {}
+        for held in self._held.values():
+            if id(held) not in places:
+                places[id(held)] = len(points)
+                points.append(held)
+        return {"points": points, "tickets": {number: places[id(held)] for number, held in self._held.items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Hold the points of a state dict instead of those in use."""
+        # Cloned before any memory is released: the state may share its tensors with it.
+        saved = [[[tensor.clone() for tensor in point] for point in points] for points in state["points"]]
+        for number in list(self._held):
+            self.release(number)
+        holder: dict[int, int] = {}
+        for number, index in state["tickets"].items():
+            if index in holder and self.share(holder[index], number):
+                continue
+            holder[index] = number
+            for point, saved_point in zip(self.take(number), saved[index], strict=True):
+                torch._foreach_copy_(point, saved_point)
+
+    def share(self, number: int, other: int) -> bool:
+        """Let another ticket have the points of this one, without a copy; False if each has memory of its own."""
+        return False
 
 
 class FlatSlots(SlotPool):
@@ -133,11 +158,19 @@ class VersionSlots(FlatSlots):
         """Take memory for the points of this ticket: that of its version, or a new one that is written."""
         version = self._optimizer.version
         if self._newest is not None and self._newest[0] == version:
-            _, self._memory[number], self._held[number] = self._newest
-            self._users[id(self._memory[number])] += 1
+            self._join(number, *self._newest[1:])
             return
         super().fill(number, write)
         self._newest = (version, self._memory[number], self._held[number]) if self._shares else None
+
+    def share(self, number: int, other: int) -> bool:
+        """Let another ticket have the points of this one, without a copy."""
+        self._join(other, self._memory[number], self._held[number])
+        return True
+
+    def _join(self, number: int, memory: Any, points: Points) -> None:
+        self._memory[number], self._held[number] = memory, points
+        self._users[id(memory)] += 1
 
     def release(self, number: int) -> None:
         """Free the memory of this ticket, unless another one uses it."""

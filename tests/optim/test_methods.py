@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -253,3 +256,14 @@ def test_it_is_the_optimizer_of_torch_step_by_step() -> None:
         TorchOptimizer(plain)
     with pytest.raises(ValueError, match=r"This state_dict belongs to \['AdamW'\], this optimizer is \['SGD'\]"):
         TorchOptimizer(torch.optim.SGD([ours], lr=0.1)).load_state_dict(opt.state_dict())
+
+
+def test_a_file_that_is_run_and_imported_registers_its_method_once(tmp_path: Path) -> None:
+    (tmp_path / "both.py").write_text(
+        "import latecomer as lc\n"
+        "class Own(lc.optim.Momentum):\n    pass\n"
+        "lc.optim.register('both', Own)\n"
+        "if __name__ == '__main__':\n    import both\n    print(lc.optim.METHODS['both'].name)\n"
+    )
+    done = subprocess.run([sys.executable, "both.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "both\n"), done.stderr

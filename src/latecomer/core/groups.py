@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .._util.checks import plain_numbers
+from .._util.checks import AT_LEAST_ZERO, plain_numbers
 from .._util.naming import stable_name
 from ..optim import AsyncOptimizer, Method
 from .flat import FlatModule
@@ -58,6 +58,9 @@ class Arrangement:
     def __init__(self, flat: FlatModule, method: Method, param_groups: ParamGroups | None = None) -> None:
         self._flat, self._method = flat, method
         self.groups = None if param_groups is None else named_groups(flat, param_groups)
+        for group in self.groups or ():
+            if "lr" in group.options:  # torch's optimizers check their own lr, and none of a group
+                AT_LEAST_ZERO.check("lr", group.options["lr"])
         self._order: list[int] | None = None
         if self.groups is not None:
             place = {name: i for i, name in enumerate(flat.names)}

@@ -364,9 +364,13 @@ def register(
         raise ValueError(f"Invalid name of a method: {name!r} (expected lower-case words joined by hyphens: my-rule)")
     caller = sys._getframe(1)
     method = Method(name, optimizer, influence, source, policy=policy, files=_files(caller.f_code, optimizer, policy))
-    origin = caller.f_globals.get("__name__"), _name_of(optimizer), "" if policy is None else _name_of(policy)
+    in_file = Path(caller.f_code.co_filename).is_file()
+    # A file that is run and imported too has two module names.
+    place = str(Path(caller.f_code.co_filename).resolve()) if in_file else caller.f_globals.get("__name__")
+    parts = (_name_of(each).rpartition(".")[2] for each in (optimizer, policy) if each is not None)
+    origin = (place, *parts)
     if name in _METHODS:
-        _check_again(_METHODS[name], origin, Path(caller.f_code.co_filename).is_file(), replace)
+        _check_again(_METHODS[name], origin, in_file, replace)
     twice = sorted(method._policy_arguments.keys() & _keywords(optimizer)[0].keys())
     if twice:
         raise ValueError(f"Both the optimizer and the policy of {name} have an option {twice[0]!r}: rename one")

@@ -202,7 +202,8 @@ def fit(
         evaluate_every=every, attempts=attempts, give_up_limit=give_up_limit, timeout=timeout,
         device=place, threads=threads, prefetch=prefetch, callbacks=every_callback,
     )  # fmt: skip
-    rounded = {"bf16": True} if loop.engine.bf16 else {}
+    rounded: dict[str, Any] = {"bf16": True} if loop.engine.bf16 else {}
+    rounded |= {"threads": threads} if threads != 1 else {}
     about = {"method": rule.name, "options": options, "seed": seed, "start": state.start, **rounded}
     about |= {"torch": torch.__version__, "problem": repr(problem), "scheduler": stable_name(scheduler)}
     about |= {"workers": workers, "policy": repr(decides), "optimizer": state.optimizer_inside}
