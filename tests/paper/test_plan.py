@@ -13,6 +13,7 @@ from latecomer.experiments import RunSpec, Store
 from latecomer.experiments.pieces import Pieces, read_piece
 from latecomer.paper import plan
 from latecomer.paper.evidence import JUDGED_SEEDS
+from latecomer.paper.scale import PLAN
 from latecomer.paper.stages import stage_sweeps
 
 
@@ -90,7 +91,7 @@ def test_curves_cover_seven_rates_at_looks_of_seeds(chosen_store: InMemory) -> N
     first = next(iter(stage_sweeps("curves", chosen_store)))
     assert first.problem_options == {"width": 0.4}
     assert len(first.seeds) == 20
-    assert {tuple(grid.values["lr"]) for grid in first.grids} == {tuple(plan.RATES)}
+    assert {tuple(grid.values["lr"]) for grid in first.grids} == {PLAN.rates}
     (figure,) = stage_sweeps("figure", chosen_store)
     assert len(figure.seeds) == 3
     assert all(len(grid.values["lr"]) == 19 for grid in figure.grids)

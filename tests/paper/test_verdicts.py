@@ -175,7 +175,7 @@ def test_tables_beside_the_verdicts(written: Path) -> None:
     assert bands["balanced-catch-up"] > bands["ordered-momentum"] == 0.0  # 0.9 is never reached at an area of 0.7
     page = (written / "evidence.html").read_text()
     assert "Not run yet: figure, cifar10, readings" in page
-    assert {path.name for path in (written / "evidence-figures").glob("*.png")} == {
+    assert {path.name for path in (written / "figures").glob("*.png")} == {
         "trained.png", "f1-by-seed.png", "slow-fast.png", "curves.png",
     }  # fmt: skip
 
@@ -215,7 +215,7 @@ def test_cifar10_and_readings_are_on_the_page(tmp_path: Path) -> None:
     assert verdict["verdict"][0].startswith("undecided")  # ordered mu2 is not better than ordered momentum
     page = (tmp_path / "evidence.html").read_text()
     assert "It reaches F1 0.630 without delays" in page
-    assert (tmp_path / "evidence-figures" / "cifar10-slow-fast.png").exists()
+    assert (tmp_path / "figures" / "cifar10-slow-fast.png").exists()
     power = power_table(found).filter(number=10, better="ordered-momentum", worse="momentum")
     spread = (tuned.filter(method="ordered-momentum")["f1"] - tuned.filter(method="momentum")["f1"]).std()
     z = stats.norm.ppf(1 - 0.05 / 11 / 2) + stats.norm.ppf(0.9)

@@ -47,7 +47,6 @@ COMMANDS: Mapping[str, Mapping[str, str | Group]] = {
         "sweep": "sweep.SweepCommand",
         "runs": "sweep.ListRuns",
         "reproduce": "reproduce.ReproduceCommand",
-        "report": "reproduce.ReportCommand",
     },
     "Data and schedules": {
         "data": Group("Download datasets, and list those that are there.", {"get": "data.Get", "list": "data.List"}),
@@ -67,6 +66,8 @@ COMMANDS: Mapping[str, Mapping[str, str | Group]] = {
     },
 }
 """Every command by use: the place of its class, or its group of commands."""
+_MOVED = {"report": "latecomer reproduce mnist --from-store"}
+"""Commands that there were, and what to write instead."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,6 +89,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     name, *rest = argv
     if name.startswith("-"):
         return _refused(f"there is no option {name!r} before a command", name, ["--help", "--version"])
+    if name in _MOVED:
+        return _refused(f"there is no command {name!r} any more: write {_MOVED[name]}", "", ())
     if name not in known:
         return _refused(f"there is no command {name!r}", name, known)
     found = known[name]

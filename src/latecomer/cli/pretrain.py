@@ -6,7 +6,6 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import torch
 from rich.console import Console
@@ -16,7 +15,7 @@ from .._util.checks import whole_number
 from .._util.files import writable
 from ..core.gradient import one_thread
 from ..paper.plan import commit
-from ..paper.pretraining import STAND_INS, TASKS, pretrain
+from ..paper.pretraining import STAND_INS, TASKS, Task, pretrain
 from ..paper.weights import Weights, add_file, add_trained, read_list
 from ._entry import run as run_command
 from ._progress import counting
@@ -31,7 +30,7 @@ class Pretrain:
     Example: python -m latecomer.cli.pretrain --task rotations
     """
 
-    task: Literal["rotations", "contrast"] = "rotations"
+    task: Task = "rotations"
     """What to predict: by how much an image was turned, or which image is another view of it."""
     steps: int | None = None
     """Updates of 128 images; as many as docs/evidence.md says if left out, about an hour for rotations."""

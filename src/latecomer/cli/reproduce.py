@@ -1,11 +1,12 @@
-"""``latecomer reproduce`` and ``report``: the paper's experiments, run again, with a verdict."""
+"""``latecomer reproduce``: the paper's experiments, run again by the plan of docs/evidence.md, with verdicts."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import tyro
 
@@ -18,186 +19,225 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ..experiments import Store, Sweep
-    from ..paper import Study
-    from ..paper.sections import Section
+    from ..experiments.pieces import FinishedRuns, Pieces
+    from ..paper.scale import Scale
+    from ..paper.verdicts import Findings
 
-__all__ = ["ReportCommand", "ReproduceCommand"]
+__all__ = ["ReproduceCommand"]
 
-Name = Literal["mnist", "cifar10", "delay-model", "lr-sensitivity", "all"]
-Size = Literal["quick", "standard", "paper"]
-ALL = ("delay-model", "mnist", "lr-sensitivity", "cifar10")
+_STAGES = {
+    "mnist": ("choose", "judge", "curves", "figure", "readings"),
+    "cifar10": ("cifar10",),
+    "all": ("choose", "judge", "curves", "figure", "cifar10", "readings"),
+}
+_SIZES = {
+    "quick": "This is the plan in miniature: fewer learning rates, seeds and updates, and a narrow network. It shows "
+    "how the paper's claims are judged, and decides nothing.",
+    "standard": "This is the plan of docs/evidence.md. It takes days on two cores, can be killed at any time, and goes "
+    "on where it stopped.",
+}
+_CANNOT = (
+    "Cannot be run: {cifar10}Not in the paper: batch size, number of updates and widths; 16, 3,750, 20 and 50 channels "
+    "are our reading (docs/paper-map.md). All else runs at the paper's sizes."
+)
+_NO_IMAGENET = "CIFAR-10 from ImageNet weights, which cannot be downloaded here: pass a file with --weights. "
 
 
 @dataclass(frozen=True)
 class ReproduceCommand:
-    """Run the paper's experiments and write figures, tables and a verdict; can be killed and started again.
+    """Run the paper's experiments and write verdicts, tables, figures and a page; can be killed and started again.
 
-    Every method's configuration is chosen on a validation split, then run on fresh seeds and judged on the test set.
-    Missing data is downloaded. Runs that are in the store already are not repeated. There is no --seed: the size fixes
-    all seeds, so that everybody's verdicts come from the same runs.
+    Missing data is downloaded. Runs that are there are not repeated. There is no --seed: the size fixes all seeds.
 
     Example: latecomer reproduce mnist --size quick
     """
 
-    name: tyro.conf.Positional[Name]
-    """Which experiment."""
-    size: Size = "quick"
-    """quick: minutes; standard: hours; paper: the full grids."""
-    store: Path = Path("runs")
-    """Folder of the runs."""
+    name: tyro.conf.Positional[Literal["mnist", "cifar10", "all"]]
+    """Which experiments."""
+    size: Literal["quick", "standard", "paper"] = "quick"
+    """quick: a miniature, minutes, decides nothing; standard: the plan, days; paper: the paper's whole grids."""
     out: Path = Path("reproduction")
-    """Folder for the page, figures, tables and specs."""
+    """Folder for verdicts, tables, figures and the page."""
+    from_store: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Run nothing: write them from the runs that are there; those of size standard are the committed ones."""
+    stages: tuple[str, ...] = ()
+    """Only these stages, in this order: choose, judge, curves, figure, cifar10, readings."""
+    store: Path | None = None
+    """Folder of the runs; ./runs for size standard and OUT/runs for the others if left out."""
+    pieces: Path = Path("docs/results/paper/runs")
+    """Folder of the committed runs: read first; in size standard new runs are added now and then, and at the end."""
+    weights: Path | None = None
+    """File of ResNet-18 weights to fine-tune from on CIFAR-10, such as ImageNet's."""
     processes: int = 2
     """Runs at a time, one thread each."""
+    hours: float = 1000.0
+    """Stop after so many hours."""
+    every: float = 20.0
+    """Minutes between additions to the committed runs."""
+    dry_run: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Only print how many runs the next sweep has, and how many are missing."""
     data_dir: Path | None = None
     """Where the data is; $LATECOMER_DATA or the user's cache if left out."""
-    weights: str = ""
-    """Where the network of cifar10 starts: none, imagenet or a file; that of the size if left out."""
     json: Json = False
     """Print the verdicts as JSON on stdout, and everything else on stderr."""
 
     def run(self, console: Console) -> None:
-        """Fetch, run, choose, run, draw."""
-        _reproduce(self.name, self.size, self.store, self.out, self.data_dir, console, self.weights, self.processes)
+        """Fetch, run, judge, draw."""
+        from .._util.checks import POSITIVE, whole_number
+        from ..experiments import Store
+        from ..experiments.pieces import Pieces
+        from ..paper.scale import SCALES
+
+        whole_number("--processes", self.processes, least=1)
+        POSITIVE.check("--hours", self.hours)
+        POSITIVE.check("--every", self.every)
+        scale = SCALES[self.size]
+        stages = self._chosen_stages(scale)
+        committed = Pieces(self.pieces) if self.size != "quick" else None
+        store = Store(self.store or (Path("runs") if self.size == "standard" else self.out / "runs"))
+        if not self.from_store:
+            print_text(console, self._first_line())
+            self._make_runs(stages, store, committed, console)
+        if not self.dry_run:
+            exported = self.size == "standard" and committed is not None
+            self._write(committed if exported and committed is not None else store, console)
+
+    def _chosen_stages(self, scale: Scale) -> list[str]:
+        own = [stage for stage in _STAGES[self.name] if stage in scale.stages]
+        if self.size == "paper" and self.weights is None and self.name == "all":
+            own.remove("cifar10")
+        for stage in self.stages:
+            if stage not in own:
+                expected = ", ".join(own)
+                raise ValueError(
+                    f"Invalid --stages value: {stage!r} (expected some of {expected} for {self.name} in size "
+                    f"{self.size})"
+                )
+        if self.size == "paper" and own == ["cifar10"] and self.weights is None and not self.from_store:
+            raise ValueError(_NO_IMAGENET.strip())
+        return list(self.stages or own)
+
+    def _first_line(self) -> str:
+        return _SIZES.get(self.size) or _CANNOT.format(cifar10="" if self.weights else _NO_IMAGENET)
+
+    @property
+    def _weights_folder(self) -> Path:
+        return self.pieces.parent / "weights" if self.size == "standard" else self.out / "weights"
+
+    # ---- runs ---------------------------------------------------------------------------------------------------
+
+    def _make_runs(self, stages: list[str], store: Store, committed: Pieces | None, console: Console) -> None:
+        from .. import data
+        from ..paper import evidence_page  # noqa: F401 - raise for a missing extra before hours of runs
+        from ..paper.weights import add_file
+        from ._progress import downloading
+
+        look_in(self.data_dir)
+        for folder in (self.out, store.folder, *([self.pieces] if self.size == "standard" else [])):
+            writable(folder)
+        if committed is not None:
+            new = committed.fill(store)
+            text = f"{new:,} runs imported from {self.pieces}, {len(store.keys()):,} are in {store.folder}"
+            print_text(console, text)
+        if not self.dry_run:
+            for dataset in {"mnist" if stage != "cifar10" else "cifar10": None for stage in stages}:
+                with downloading(dataset, console) as on_progress:
+                    data.get(dataset, progress=on_progress)
+            if self.weights is not None:
+                writable(self._weights_folder)
+                add_file(self._weights_folder, self.weights)
+        try:
+            self._run_stages(stages, store, committed, console)
+        finally:
+            if committed is not None and self.size == "standard" and not self.dry_run:
+                path = committed.export(store)
+                print_text(console, f"New runs are in {path}" if path else "There are no new runs")
+
+    def _run_stages(self, stages: list[str], store: Store, committed: Pieces | None, console: Console) -> None:
+        """Run what is missing, sweep by sweep, until the time is up."""
+        from ..experiments import missing, run_sweep
+        from ..paper.plan import run_planned
+        from ._progress import watched
+
+        begun = exported = time.monotonic()
+        for stage in stages:
+            for sweep in self._sweeps(stage, store, console):
+                todo, total = missing(sweep, store), len(sweep.runs())
+                print_text(console, f"{stage}, {sweep.name}: {total:,} runs, {len(todo):,} are missing")
+                if self.dry_run and todo:
+                    return
+                done = ((run.method, run) for run in run_sweep(sweep, store, self.processes, run=run_planned))
+                for _ in watched(done, len(todo), console, sweep.name):
+                    now = time.monotonic()
+                    if committed is not None and self.size == "standard" and now - exported > 60 * self.every:
+                        exported = now
+                        committed.export(store)
+                    if now - begun > 3600 * self.hours:
+                        print_text(console, "The time is up: the same command goes on from here")
+                        return
+
+    def _sweeps(self, stage: str, store: Store, console: Console) -> Iterator[Sweep]:
+        """Yield the sweeps of a stage; weights that it needs are trained when it asks for them."""
+        from ..paper.finetuning import NoWeightsError
+        from ..paper.scale import SCALES
+        from ..paper.stages import stage_sweeps
+        from ..paper.weights import install, read_list
+
+        scale, folder = SCALES[self.size], self._weights_folder
+        while True:
+            if stage == "cifar10" and not self.dry_run:
+                install(folder)
+            try:
+                yield from stage_sweeps(stage, store, read_list(folder), scale)
+                return
+            except NoWeightsError as error:
+                if self.dry_run:
+                    raise
+                from .pretrain import Pretrain
+
+                unfinished = store.folder / "pretraining"
+                steps = scale.stand_ins[error.task]
+                Pretrain(task=error.task, steps=steps, folder=folder, checkpoints=unfinished).run(console)
+
+    # ---- what they say ------------------------------------------------------------------------------------------
+
+    def _write(self, runs: FinishedRuns, console: Console) -> None:
+        """Judge the runs that are there and write everything."""
+        from ..paper.evidence_page import write_evidence
+        from ..paper.scale import SCALES
+        from ..paper.verdicts import collect, verdict_table
+        from ..paper.weights import read_list
+        from ._progress import working
+
+        goes_on = f"latecomer reproduce {self.name} --size {self.size} --out {self.out}"
+        with working("Judging the claims by the runs that are there", console):
+            found = collect(runs, read_list(self._weights_folder), SCALES[self.size])
+            if not any(each.there for each in found.progress):
+                raise ValueError(f"There are no runs of size {self.size} to judge: `{goes_on}` makes them")
+            writable(self.out)
+            page = write_evidence(found, self.out, f"{goes_on} --from-store", goes_on)
+        verdicts = verdict_table(found)
+        show(console, _table(found), {"rows": verdicts.to_dicts(), "page": page, "decides": found.scale.decides})
+        if found.missing:
+            print_text(console, f"Not run to their end, and marked so: {', '.join(found.missing)}")
+        if self.size == "quick":
+            print_text(console, "A miniature decides nothing: docs/results/paper has what the plan found")
+        print_text(console, f"{self.out / 'verdicts.csv'} and {page} have been written")
 
 
-@dataclass(frozen=True)
-class ReportCommand:
-    """Draw an experiment again from the runs in the store, without running anything.
-
-    There is no --seed: the size fixes all seeds.
-
-    Example: latecomer report mnist --size quick --out reproduction
-    """
-
-    name: tyro.conf.Positional[Name]
-    """Which experiment."""
-    size: Size = "quick"
-    """Its size."""
-    store: Path = Path("runs")
-    """Folder of the runs."""
-    out: Path = Path("reproduction")
-    """Folder for the page, figures, tables and specs."""
-    data_dir: Path | None = None
-    """Where the data is; $LATECOMER_DATA or the user's cache if left out."""
-    weights: str = ""
-    """Where the network of cifar10 started, if not where the size says."""
-    json: Json = False
-    """Print the verdicts as JSON on stdout, and everything else on stderr."""
-
-    def run(self, console: Console) -> None:
-        """Read and draw."""
-        _reproduce(self.name, self.size, self.store, self.out, self.data_dir, console, self.weights, None)
-
-
-def _reproduce(
-    name: str,
-    size: str,
-    folder: Path,
-    out: Path,
-    data_dir: Path | None,
-    console: Console,
-    weights: str,
-    processes: int | None,
-) -> None:
-    """Do one experiment or all; without processes nothing may be missing."""
-    from .. import data, experiments, paper
-    from .._util.extras import needs
-    from ..paper.page import write_reproduction
-    from ._progress import downloading
-
-    with needs("report", "scipy", "A verdict on the paper's claims"):  # raise before hours of runs, not after them
-        import_module("scipy.stats")
-
-    store = experiments.Store(folder)
-    writable(out)
-    look_in(data_dir)
-    if processes is not None:
-        writable(folder)
-        for dataset in ("mnist", "cifar10") if name == "all" else ("cifar10",) if name == "cifar10" else ("mnist",):
-            with downloading(dataset, console) as on_progress:
-                data.get(dataset, progress=on_progress)
-    studies = [paper.make_study(each, size, weights) for each in (ALL if name == "all" else (name,))]
-    if processes is not None:
-        for made in studies:  # raise for one that cannot be made before hours of the others
-            _images(made.grid)
-    sections: list[Section] = []
-    try:
-        for made in studies:
-            sections.append(_section(made, store, processes, console))
-    finally:  # what is done has its page, whatever becomes of the rest; a figure is drawn once, or it shifts
-        if sections:
-            commands = {done.name: done.command for done in studies[: len(sections)]}
-            page = write_reproduction(sections, out, size, commands)
-    show(console, _verdicts(sections), {"rows": _rows(sections), "page": page})
-    print_text(console, f"Figures, tables and specs in {out}, page: {page}")
-
-
-def _section(made: Study, store: Store, processes: int | None, console: Console) -> Section:
-    from .. import paper
-    from ..paper import sections
-
-    if made.name == "delay-model":
-        return sections.delay_section(made, _images(made.grid))
-    _complete(made.grid, store, processes, console)
-    if made.name == "lr-sensitivity":
-        return sections.sensitivity_section(made, store)
-    chosen = paper.choose(made.grid, store)
-    final = paper.chosen_sweep(made, chosen)
-    _complete(final, store, processes, console)
-    return sections.training_section(made, chosen, _images(final), store)
-
-
-def _complete(sweep: Sweep, store: Store, processes: int | None, console: Console) -> None:
-    """Run the missing runs, or raise if some are missing."""
-    from ..experiments import missing, run_sweep
-    from ._progress import watched
-
-    todo, total = missing(sweep, store), len(sweep.runs())
-    if processes is None:
-        if todo:
-            raise ValueError(
-                f"{len(todo):,} of the {total:,} runs of {sweep.name} are not in {store.folder}: latecomer reproduce "
-                "makes them"
-            )
-        return
-    print_text(console, f"{sweep.name}: {total:,} runs, {total - len(todo):,} are in {store.folder}")
-    done = ((run.method, run) for run in run_sweep(sweep, store, processes))
-    for _ in watched(done, len(todo), console, sweep.name):
-        pass
-
-
-def _images(sweep: Sweep) -> Any:
-    from ..experiments.sweep import problem_of
-
-    return problem_of(sweep.runs()[0])
-
-
-def _rows(sections: list[Section]) -> list[dict[str, Any]]:
-    return [
-        {
-            "experiment": section.id,
-            "claim": row.claim,
-            "ours": row.ours,
-            "difference": row.difference.value,
-            "half_interval": row.difference.half,
-            "verdict": row.verdict,
-        }
-        for section in sections
-        for row in section.verdicts
-    ]
-
-
-def _verdicts(sections: list[Section]) -> Table:
+def _table(found: Findings) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table("claim", title="Verdict", box=box.SIMPLE_HEAD)
-    table.add_column("difference, half of its 95 % interval", justify="right")
-    table.add_column("verdict", no_wrap=True)
-    for section in sections:
-        table.add_row(f"[bold]{section.title}[/bold]", "", "")
-        for row in section.verdicts:
-            claim = f"{row.claim} (ours)" if row.ours else row.claim
-            table.add_row(claim, f"{row.difference.value:+.4f} ± {row.difference.half:.4f}", row.verdict)
+    from ..paper.verdicts import verdict_table
+
+    table = Table("#", "claim", title="Verdicts" if found.scale.decides else "A miniature", box=box.SIMPLE_HEAD)
+    table.add_column("effect, 90 % interval", justify="right")
+    table.add_column("pairs", justify="right")
+    table.add_column("verdict")
+    for row in verdict_table(found).iter_rows(named=True):
+        known = row["effect"] is not None
+        effect = f"{row['effect']:+.3f}, {row['low']:+.3f} to {row['high']:+.3f}" if known else ""
+        claim = row["claim"] + (" (ours)" if row["whose"] == "ours" else "")
+        table.add_row(str(row["number"]), claim, effect, str(row["pairs"] or ""), row["verdict"])
     return table

@@ -1,17 +1,9 @@
-"""The paper's experiments: presets, the study, claims, figures and the page.
+"""The paper's experiments: the plan that judges its claims, its stages, statistics, verdicts and page.
 
-Figures and page are in `sections`, `figures` and `page`; only they need matplotlib and jinja2.
+docs/evidence.md has the plan in words. Figures and page are in `figures` and `evidence_page`; only they need matplotlib
+and jinja2.
 """
 
 from .presets import PRESETS, SIZES, preset
-from .study import Study, choose, chosen_sweep, make_study
 
-__all__ = [
-    "PRESETS",
-    "SIZES",
-    "Study",
-    "choose",
-    "chosen_sweep",
-    "make_study",
-    "preset",
-]
+__all__ = ["PRESETS", "SIZES", "preset"]

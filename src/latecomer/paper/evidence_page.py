@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from ..report.html import render
 from ..report.style import Figure, save_figure
-from .evidence import CLAIMS, OURS, PAPER, TESTS, TRAINED
+from .evidence import OURS, PAPER, TESTS, TRAINED
 from .figures import evidence as figures
 from .plan import COMMON_CLIP
 from .readings import reading_table
@@ -57,15 +57,16 @@ def _cell(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def write_evidence(found: Findings, folder: Path, made_by: str) -> Path:
+def write_evidence(found: Findings, folder: Path, made_by: str, goes_on: str) -> Path:
     """Write everything into a folder and return the page.
 
     Args:
         found: What the runs say.
         folder: The folder; it must exist.
         made_by: The command that wrote it.
+        goes_on: The command that makes the missing runs.
     """
-    drawn_in = folder / "evidence-figures"
+    drawn_in = folder / "figures"
     drawn_in.mkdir(exist_ok=True)
     verdicts, power = verdict_table(found), power_table(found)
     verdicts.write_csv(folder / "verdicts.csv")
@@ -82,10 +83,13 @@ def write_evidence(found: Findings, folder: Path, made_by: str) -> Path:
         verdicts=list(verdicts.iter_rows(named=True)),
         counts=_counts(verdicts),
         missing=found.missing,
-        power=_shortened(power),
+        progress=found.progress,
+        scale=found.scale,
+        power=_shortened(power, found),
         figures=drawn,
         parts=parts,
         made_by=made_by,
+        goes_on=goes_on,
     )
     page = folder / "evidence.html"
     page.write_text(text, encoding="utf-8")
@@ -98,10 +102,10 @@ def _counts(verdicts: pl.DataFrame) -> str:
     return ", ".join(f"{count} {verdict}" for verdict, count in Counter(theirs).most_common())
 
 
-def _shortened(power: pl.DataFrame) -> list[dict[str, Any]]:
+def _shortened(power: pl.DataFrame, found: Findings) -> list[dict[str, Any]]:
     """Return one row per claim: the effect that all its comparisons would have shown, look by look."""
     rows = []
-    for claim in CLAIMS:
+    for claim in found.scale.claims:
         own = power.filter(pl.col("number") == claim.number)
         cells = []
         for look in claim.looks:
@@ -113,6 +117,7 @@ def _shortened(power: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def _parts(found: Findings) -> list[_Part]:
+    scale = found.scale
     cifar = "CIFAR-10 was not run."
     if found.fine is not None:
         fine = found.fine
@@ -123,30 +128,32 @@ def _parts(found: Findings) -> list[_Part]:
             f"A run trained from F1 {fine.trained:g} on."
         )
     chosen = (
-        "Configurations were chosen on the validation split, seeds 0 to 14. Shares are of all judging runs; low and "
-        "high are the 95 % interval at 0.9. Slow and fast F1 are means over the runs that trained."
+        f"Configurations were chosen on the validation split, seeds 0 to {scale.final[1] - 1}. Shares are of all "
+        "judging runs; low and high are the 95 % interval at 0.9. Slow and fast F1 are means over runs that trained."
     )
     compared = (
         "Effects are in favour of the first method, with unadjusted 90 % intervals. Rows without a number describe and "
         "decide nothing, and so do the columns about pairs in which both trained."
     )
     band = (
-        f"Decades of the learning rate with F1 of at least {TRAINED:g}, of the two decades from 0.001 to 0.1, with "
-        "90 % intervals; and the share of the seven rates."
+        f"Decades of the learning rate with F1 of at least {TRAINED:g}, from {min(scale.rates):g} to "
+        f"{max(scale.rates):g}, with 90 % intervals; and the share of the {len(scale.rates)} rates."
     )
     reading = (
         "One factor at a time, ten seeds, the chosen configurations. The direction of a claim is that of the "
         "comparison least in its favour."
     )
     other = "The same claims if a run counts as trained from another F1 on."
-    return [
+    parts = [
         _Part("methods", "Methods on MNIST", chosen, method_table(found)),
         _Part("comparisons", "Every comparison", compared, comparison_table(found)),
         _Part("thresholds", "Other thresholds", other, threshold_table(found)),
         _Part("bands", "Width of the good band", band, band_table(found)),
         _Part("cifar10", "CIFAR-10", cifar, fine_tuning_table(found)),
-        _Part("readings", "Other readings of the paper", reading, reading_table(found.readings)),
     ]
+    if "readings" in scale.stages:
+        parts.append(_Part("readings", "Other readings of the paper", reading, reading_table(found.readings)))
+    return parts
 
 
 def _figures(found: Findings) -> list[tuple[str, Figure, str]]:
@@ -163,7 +170,7 @@ def _figures(found: Findings) -> list[tuple[str, Figure, str]]:
              "Only runs that trained: a selected set, of another size for every method."),
         ]  # fmt: skip
     if found.curves is not None and not found.curves.is_empty():
-        title = "F1 over the learning rate, width 0.4"
+        title = f"F1 over the learning rate, width {found.scale.curve_width or 1.0:g}"
         drawn.append(("curves", figures.over_rates(found.curves, _GROUPS, title),
                       "Lines are means over seeds, bars their standard errors."))  # fmt: skip
     if found.figure is not None:

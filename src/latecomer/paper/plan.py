@@ -24,42 +24,46 @@ from ..experiments.sweep import FinishedRun, run_one
 from ..optim import METHODS
 from ..server import Server
 from ..training import OnArrival
-from .evidence import CHOOSING_SEEDS, CLAIMS, JUDGED_SEEDS, OURS, PAPER, judge
-from .presets import BETAS, GAMMAS, PAPER_RATES
+from .evidence import OURS, PAPER, judge
+from .presets import PAPER_RATES
 from .ranking import all_there, configured, ranking
+from .scale import PLAN, Scale
 
 __all__ = [
-    "RATES", "Choice", "choosing", "chosen", "curve_rows", "figure_sweep", "final_f1", "judge_sweep", "judged_rows",
-    "looks", "run_planned",
+    "Choice", "choosing", "chosen", "curve_rows", "figure_sweep", "final_f1", "judge_sweep", "judged_rows", "looks",
+    "run_planned",
 ]  # fmt: skip
 
 Choice = Mapping[str, dict[str, Any]]
 """Each method's configuration."""
 
-RATES = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1]
-"""Seven of the paper's 19 learning rates, evenly spaced on a log scale."""
-STEPS, EVALUATIONS, WORKERS = 3750, 8, 7
+WORKERS = 7
 COMMON_CLIP = "clipped-catch-up"
 """One clip for all, which our own claims compare with."""
 COMPARED = (*PAPER, *OURS, COMMON_CLIP)
 _NEIGHBOURS = sorted(PAPER_RATES)
 
 
-def _sweep(name: str, grids: list[Grid], seeds: range | tuple[int, ...], **problem: Any) -> Sweep:
+def _sweep(
+    name: str, grids: list[Grid], seeds: range, scale: Scale, width: float | None, split: str | None = None
+) -> Sweep:
     """Return a sweep on MNIST that is evaluated at its start and its end."""
+    problem: dict[str, Any] = {"width": width, "split": split}
     return Sweep(
-        name, "mnist", "data-dependent", STEPS, tuple(seeds), tuple(grids), evaluate_every=STEPS,
-        problem_options=problem, delay_options={"workers": WORKERS, "slow_share": 0.1, "exact": False},
+        name, "mnist", "data-dependent", scale.steps, tuple(seeds), tuple(grids), evaluate_every=scale.steps,
+        problem_options={name: value for name, value in problem.items() if value is not None},
+        delay_options={"workers": WORKERS, "slow_share": 0.1, "exact": False},
     )  # fmt: skip
 
 
-def _values(method: str) -> dict[str, list[Any]]:
+def _values(method: str, scale: Scale) -> dict[str, list[Any]]:
     """Return what a method's hyper-parameters are chosen from, besides the learning rate."""
     if method in ("async-sgd", "delay-adaptive"):
         return {}
     if method == "delay-filtered":
-        return {"threshold": [1.0 * WORKERS, 1.5 * WORKERS, 2.0 * WORKERS]}
-    return {"beta": BETAS, "gamma": GAMMAS} if method.endswith("mu2") else {"beta": BETAS}
+        return {"threshold": [each * WORKERS for each in scale.thresholds]}
+    betas = {"beta": list(scale.betas)}
+    return {**betas, "gamma": list(scale.gammas)} if method.endswith("mu2") else betas
 
 
 # ---- choosing -------------------------------------------------------------------------------------------------------
@@ -76,26 +80,29 @@ def _with_neighbours(several: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def choosing(runs: FinishedRuns) -> Iterator[Sweep]:
+def choosing(runs: FinishedRuns, scale: Scale = PLAN) -> Iterator[Sweep]:
     """Yield the three sweeps of the choice, from coarse to fine, each once the one before is in the store."""
-    coarse = _sweep("choose-coarse", [Grid(m, {"lr": RATES, **_values(m)}) for m in COMPARED], (0,), split="validation")
+    grids = [Grid(m, {"lr": list(scale.rates), **_values(m, scale)}) for m in COMPARED]
+    coarse = _sweep("choose-coarse", grids, range(scale.coarse_seeds), scale, scale.width, "validation")
     yield coarse
     scores = ranking(coarse, runs)
     if scores is None:
         return
-    best = {method: _with_neighbours([options for _, options in ranked[:4]]) for method, ranked in scores.items()}
-    fine = _sweep("choose-fine", configured(best), range(5), split="validation")
+    count, seeds = scale.fine
+    best = {method: _with_neighbours([options for _, options in ranked[:count]]) for method, ranked in scores.items()}
+    fine = _sweep("choose-fine", configured(best), range(seeds), scale, scale.width, "validation")
     yield fine
     scores = ranking(fine, runs)
     if scores is None:
         return
-    best = {method: [options for _, options in ranked[:2]] for method, ranked in scores.items()}
-    yield _sweep("choose-final", configured(best), CHOOSING_SEEDS, split="validation")
+    count, seeds = scale.final
+    best = {method: [options for _, options in ranked[:count]] for method, ranked in scores.items()}
+    yield _sweep("choose-final", configured(best), range(seeds), scale, scale.width, "validation")
 
 
-def chosen(runs: FinishedRuns) -> dict[str, dict[str, Any]] | None:
-    """Return each method's configuration: the best mean validation F1 over 15 seeds; None while runs are missing."""
-    sweeps = list(choosing(runs))
+def chosen(runs: FinishedRuns, scale: Scale = PLAN) -> dict[str, dict[str, Any]] | None:
+    """Return each method's configuration: the best mean F1 of the final choice; None while runs are missing."""
+    sweeps = list(choosing(runs, scale))
     scores = ranking(sweeps[-1], runs) if len(sweeps) == 3 else None
     return None if scores is None else {method: ranked[0][1] for method, ranked in scores.items()}
 
@@ -103,11 +110,11 @@ def chosen(runs: FinishedRuns) -> dict[str, dict[str, Any]] | None:
 # ---- judging --------------------------------------------------------------------------------------------------------
 
 
-def _undecided(study: str, rows: pl.DataFrame | None) -> tuple[set[str], int]:
+def _undecided(study: str, rows: pl.DataFrame | None, scale: Scale) -> tuple[set[str], int]:
     """Return the methods that open claims of a study need, and the number of seeds of their next look."""
     methods: set[str] = set()
     look = 0
-    for claim in (claim for claim in CLAIMS if claim.study == study):
+    for claim in (claim for claim in scale.claims if claim.study == study):
         needed = {method for pair in claim.comparisons for method in pair}
         have = 0
         if rows is not None and needed <= set(rows["method"]):
@@ -122,35 +129,35 @@ def _undecided(study: str, rows: pl.DataFrame | None) -> tuple[set[str], int]:
     return methods, look
 
 
-def looks(study: str, runs: FinishedRuns, choice: Choice) -> Iterator[Sweep]:
+def looks(study: str, runs: FinishedRuns, choice: Choice, scale: Scale = PLAN) -> Iterator[Sweep]:
     """Yield the runs of every look of a study as long as a claim needs them."""
     while True:
-        rows = judged_rows(runs, choice) if study == "judge" else curve_rows(runs, choice)
-        methods, look = _undecided(study, rows)
+        rows = (judged_rows if study == "judge" else curve_rows)(runs, choice, scale)
+        methods, look = _undecided(study, rows, scale)
         if not methods:
             return
         methods |= set(OURS) if study == "judge" else set()
         own = {method: choice[method] for method in COMPARED if method in methods}
-        seeds = JUDGED_SEEDS[:look]
-        sweep = judge_sweep(own, seeds) if study == "judge" else _small_curves(own, seeds)
+        sweep = (judge_sweep if study == "judge" else _small_curves)(own, scale.seeds[:look], scale)
         yield sweep
         if not all_there(sweep, runs):
             return
 
 
-def judge_sweep(choice: Choice, seeds: range) -> Sweep:
-    """Return the chosen configurations on the test set, evaluated eight times per run."""
-    sweep = _sweep("judge", configured({method: [options] for method, options in choice.items()}), seeds)
-    return replace(sweep, evaluate_every=-(-STEPS // EVALUATIONS))
+def judge_sweep(choice: Choice, seeds: range, scale: Scale = PLAN) -> Sweep:
+    """Return the chosen configurations on the test set, evaluated several times per run."""
+    grids = configured({method: [options] for method, options in choice.items()})
+    sweep = _sweep("judge", grids, seeds, scale, scale.width)
+    return replace(sweep, evaluate_every=-(-scale.steps // scale.evaluations))
 
 
-def judged_rows(runs: FinishedRuns, choice: Choice) -> pl.DataFrame | None:
+def judged_rows(runs: FinishedRuns, choice: Choice, scale: Scale = PLAN) -> pl.DataFrame | None:
     """Return one row per judging run that is there, with how much its accuracy varied over the second half."""
     rows = []
-    for run in judge_sweep(choice, JUDGED_SEEDS).runs():
+    for run in judge_sweep(choice, scale.seeds, scale).runs():
         if run.key in runs:
             history, record = runs.history(run.key), runs.record(run.key)
-            late = history.filter(pl.col("update") >= STEPS / 2)["accuracy"]
+            late = history.filter(pl.col("update") >= scale.steps / 2)["accuracy"]
             plain = {"method": run.method, "seed": run.seed, "variation": late.std() if len(late) > 1 else None}
             rows.append({**plain, **record["final"], "relative_influence": record["outcome"]["relative_influence"]})
     return pl.DataFrame(rows, infer_schema_length=None) if rows else None
@@ -159,25 +166,27 @@ def judged_rows(runs: FinishedRuns, choice: Choice) -> pl.DataFrame | None:
 # ---- curves over learning rates -------------------------------------------------------------------------------------
 
 
-def curve_sweep(name: str, choice: Choice, rates: list[float], seeds: range, **problem: Any) -> Sweep:
+def _curve_sweep(
+    name: str, choice: Choice, rates: list[float], seeds: range, scale: Scale, width: float | None
+) -> Sweep:
     """Return each method's configuration at several learning rates."""
     grids = [Grid(method, {**{k: [v] for k, v in options.items()}, "lr": rates}) for method, options in choice.items()]
-    return _sweep(name, grids, seeds, **problem)
+    return _sweep(name, grids, seeds, scale, width)
 
 
-def _small_curves(choice: Choice, seeds: range) -> Sweep:
-    return curve_sweep("curves", choice, RATES, seeds, width=0.4)
+def _small_curves(choice: Choice, seeds: range, scale: Scale) -> Sweep:
+    return _curve_sweep("curves", choice, list(scale.rates), seeds, scale, scale.curve_width)
 
 
 def figure_sweep(choice: Choice) -> Sweep:
     """Return the runs of the figure: all of the paper's learning rates at full width."""
-    return curve_sweep("figure", choice, sorted(PAPER_RATES), JUDGED_SEEDS[:3])
+    return _curve_sweep("figure", choice, sorted(PAPER_RATES), PLAN.seeds[:3], PLAN, PLAN.width)
 
 
-def curve_rows(runs: FinishedRuns, choice: Choice) -> pl.DataFrame | None:
+def curve_rows(runs: FinishedRuns, choice: Choice, scale: Scale = PLAN) -> pl.DataFrame | None:
     """Return one row per run over the learning rates, of seeds that have all rates."""
-    table = final_f1(_small_curves(choice, JUDGED_SEEDS), runs)
-    return None if table is None else table.filter(pl.len().over("method", "seed") == len(RATES))
+    table = final_f1(_small_curves(choice, scale.seeds, scale), runs)
+    return None if table is None else table.filter(pl.len().over("method", "seed") == len(scale.rates))
 
 
 def final_f1(sweep: Sweep, runs: FinishedRuns) -> pl.DataFrame | None:

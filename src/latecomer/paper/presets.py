@@ -1,4 +1,4 @@
-"""The sweeps of the paper's experiments, in three sizes."""
+"""Sweeps over the paper's grids for ``latecomer sweep``, in three sizes; what judges the paper is in `plan`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..experiments.spec import Grid, Sweep
 __all__ = ["PRESETS", "SIZES", "preset"]
 
 SIZES = ("quick", "standard", "paper")
-PRESETS = ("mnist", "lr-sensitivity", "cifar10", "delay-model")
+PRESETS = ("mnist", "lr-sensitivity", "cifar10")
 
 PAPER_RATES = [*(n / 100 for n in range(10, 0, -1)), *(n / 1000 for n in range(9, 0, -1))]
 """The paper's 19 learning rates."""
@@ -44,10 +44,10 @@ def preset(name: str, size: str = "standard") -> Sweep:
     """Return the sweep with this name and size.
 
     ``mnist`` and ``cifar10`` select every method's configuration on the validation split; ``lr-sensitivity`` is a grid
-    of learning rates at one beta, on the test set; ``delay-model`` has one method, because its figure is about delays.
+    of learning rates at one beta, on the test set.
 
     Args:
-        name: ``"mnist"``, ``"lr-sensitivity"``, ``"cifar10"`` or ``"delay-model"``.
+        name: ``"mnist"``, ``"lr-sensitivity"`` or ``"cifar10"``.
         size: ``"quick"`` (minutes), ``"standard"`` (hours) or ``"paper"`` (the full grids).
 
     Examples:
@@ -87,8 +87,6 @@ def preset(name: str, size: str = "standard") -> Sweep:
         problem_options={"split": "validation", **slim},
         delay_options={"workers": 7, "slow_share": 0.1, "exact": False},
     )
-    if name == "delay-model":
-        return replace(common, grids=(Grid("async-sgd", {"lr": [0.005]}),))
     if name == "lr-sensitivity":
         rates = SENSITIVITY_RATES if size == "standard" else rates
         return replace(

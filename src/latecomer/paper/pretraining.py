@@ -10,7 +10,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -26,7 +26,10 @@ from ..problems.networks import seeded_module
 from ..problems.resnet import ResNet18
 from ..simulation import simulate
 
-__all__ = ["STAND_INS", "TASKS", "Contrast", "Pretext", "Rotations", "pretrain"]
+__all__ = ["STAND_INS", "TASKS", "Contrast", "Pretext", "Rotations", "Task", "pretrain"]
+
+Task = Literal["rotations", "contrast"]
+"""What a stand-in predicts."""
 
 _MEAN, _STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 _EVALUATED = 512  # held-out images that show how far the training is
@@ -144,7 +147,7 @@ class Contrast(Pretext):
 
 TASKS: dict[str, type[Rotations] | type[Contrast]] = {"rotations": Rotations, "contrast": Contrast}
 """Pre-training tasks by name."""
-STAND_INS = {"rotations": 64_000, "contrast": 60_000}
+STAND_INS: dict[Task, int] = {"rotations": 64_000, "contrast": 60_000}
 """What stands in for ImageNet, in the order in which it is tried: task and updates (about 0.9 and 1.8 CPU-hours)."""
 
 

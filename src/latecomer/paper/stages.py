@@ -3,36 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from ..experiments.pieces import FinishedRuns
 from ..experiments.spec import Sweep
-from .finetuning import fine_tuning
+from .finetuning import NoWeightsError, fine_tuning
 from .plan import choosing, chosen, figure_sweep, looks
 from .readings import reading_sweeps
+from .scale import PLAN, STAGES, Scale
 from .weights import Weights
 
-__all__ = ["STAGES", "stage_sweeps"]
-
-STAGES = ("choose", "judge", "curves", "figure", "cifar10", "readings")
+__all__ = ["Progress", "progress", "stage_sweeps"]
 
 
-def stage_sweeps(stage: str, runs: FinishedRuns, weights: Sequence[Weights] = ()) -> Iterator[Sweep]:
+def stage_sweeps(
+    stage: str, runs: FinishedRuns, weights: Sequence[Weights] = (), scale: Scale = PLAN
+) -> Iterator[Sweep]:
     """Yield the sweeps of a stage; each follows from what is there when it is asked for.
 
     Args:
         stage: One of `STAGES`.
         runs: Where runs are.
         weights: What there is to fine-tune from, for the stage ``"cifar10"``.
+        scale: How large the plan is.
     """
     if stage not in STAGES:
         raise ValueError(f"Unknown stage {stage!r} (expected one of {', '.join(STAGES)})")
     if stage == "choose":
-        yield from choosing(runs)
+        yield from choosing(runs, scale)
         return
     if stage == "cifar10":
-        yield from fine_tuning(runs, weights)
+        yield from fine_tuning(runs, weights, scale)
         return
-    choice = chosen(runs)
+    choice = chosen(runs, scale)
     if choice is None:
         raise ValueError(f"The stage {stage!r} needs the choice: run the stage 'choose' to its end first")
     if stage == "figure":
@@ -40,4 +43,35 @@ def stage_sweeps(stage: str, runs: FinishedRuns, weights: Sequence[Weights] = ()
     elif stage == "readings":
         yield from reading_sweeps(runs, choice).values()
     else:
-        yield from looks(stage, runs, choice)
+        yield from looks(stage, runs, choice, scale)
+
+
+class Progress(NamedTuple):
+    """How far a stage is: the runs of its sweeps that are known, how many are there, and why no more are known."""
+
+    stage: str
+    planned: int
+    there: int
+    waits: str
+
+    @property
+    def done(self) -> bool:
+        """Whether all of its runs are known and there."""
+        return not self.waits and self.there == self.planned
+
+
+def progress(runs: FinishedRuns, weights: Sequence[Weights] = (), scale: Scale = PLAN) -> list[Progress]:
+    """Return how far each stage is; sweeps follow from earlier ones, so not all planned runs are known at once."""
+    found = []
+    for stage in scale.stages:
+        keys: dict[str, bool] = {}
+        waits = ""
+        try:
+            for sweep in stage_sweeps(stage, runs, weights, scale):
+                keys |= {run.key: run.key in runs for run in sweep.runs()}
+        except NoWeightsError:
+            waits = "needs pre-trained weights"
+        except ValueError:  # every other stage follows from the choice
+            waits = "follows from the stage choose"
+        found.append(Progress(stage, len(keys), sum(keys.values()), waits))
+    return found

@@ -70,7 +70,7 @@ def band_width(rates: list[float], f1: list[float], threshold: float = TRAINED) 
 
 
 def band_table(found: Findings) -> pl.DataFrame:
-    """Return the width of each method's good band in decades, and the share of the seven rates that trained."""
+    """Return the width of each method's good band in decades, and the share of the rates that trained."""
     if found.curves is None or found.curves.is_empty():
         return pl.DataFrame(schema={"method": pl.String})
     table = []

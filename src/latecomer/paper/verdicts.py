@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ import polars as pl
 from ..delays import DataDependent
 from ..experiments.pieces import FinishedRuns
 from .evidence import (
-    CLAIMS,
     OURS,
     PAPER,
     TESTS,
@@ -33,7 +32,9 @@ from .evidence import (
 from .finetuning import FineTuning, fine_tuned_rows, settled
 from .plan import Choice, chosen, curve_rows, figure_sweep, final_f1, judged_rows
 from .power import detectable_difference, detectable_mean, detectable_share
-from .readings import READINGS, reading_rows
+from .readings import reading_rows
+from .scale import PLAN, Scale
+from .stages import Progress, progress
 from .statistics import mean_interval, wilcoxon
 from .weights import Weights
 
@@ -43,8 +44,7 @@ __all__ = [
 ]  # fmt: skip
 
 THRESHOLDS = (0.5, TRAINED, 0.95)
-_RUN = "python -m latecomer.cli.evidence"
-_STAGES = {"judge": "choose judge", "curves": "choose curves", "cifar10": "cifar10"}
+_RUNS = {"judge": ("mnist", "choose judge"), "curves": ("mnist", "choose curves"), "cifar10": ("cifar10", "cifar10")}
 _DELAY_MODEL = "the delay model delays class 9 only and preserves the label distribution"
 _SETTINGS = ((7, 0.1), (5, 0.5))
 """Workers and declared slow share of the paper's MNIST and CIFAR-10 experiments."""
@@ -65,6 +65,8 @@ class Findings:
         fine: What the validation split decided on CIFAR-10.
         tuned: One row per judging run on CIFAR-10.
         readings: Rows by reading.
+        scale: How large the plan was.
+        progress: How far each stage is.
     """
 
     choice: Choice | None
@@ -74,6 +76,8 @@ class Findings:
     fine: FineTuning | None
     tuned: pl.DataFrame | None
     readings: dict[str, pl.DataFrame]
+    scale: Scale = PLAN
+    progress: Sequence[Progress] = field(default=())
 
     def rows(self, claim: Claim) -> pl.DataFrame | None:
         """Return the rows that a claim is judged on."""
@@ -86,27 +90,21 @@ class Findings:
 
     @property
     def missing(self) -> list[str]:
-        """The stages that have no result yet; the readings are one stage."""
-        there: dict[str, object] = {
-            "choose": self.choice,
-            "judge": self.judged,
-            "curves": self.curves,
-            "figure": self.figure,
-        }
-        there |= {"cifar10": self.tuned, "readings": None if set(READINGS) - self.readings.keys() else self.readings}
-        return [stage for stage, found in there.items() if found is None]
+        """The stages that are not complete."""
+        return [each.stage for each in self.progress if not each.done]
 
 
-def collect(runs: FinishedRuns, weights: Sequence[Weights] = ()) -> Findings:
+def collect(runs: FinishedRuns, weights: Sequence[Weights] = (), scale: Scale = PLAN) -> Findings:
     """Gather what finished runs say about every stage."""
-    choice, fine = chosen(runs), settled(runs, weights)
-    tuned = None if fine is None else fine_tuned_rows(runs, fine)
+    choice, fine = chosen(runs, scale), settled(runs, weights, scale)
+    tuned = None if fine is None else fine_tuned_rows(runs, fine, scale)
+    done = progress(runs, weights, scale)
     if choice is None:
-        return Findings(None, None, None, None, fine, tuned, {})
-    return Findings(
-        choice, judged_rows(runs, choice), curve_rows(runs, choice), final_f1(figure_sweep(choice), runs), fine, tuned,
-        reading_rows(runs, choice),
-    )  # fmt: skip
+        return Findings(None, None, None, None, fine, tuned, {}, scale, done)
+    judged, curves = judged_rows(runs, choice, scale), curve_rows(runs, choice, scale)
+    figure = final_f1(figure_sweep(choice), runs) if "figure" in scale.stages else None
+    readings = reading_rows(runs, choice) if "readings" in scale.stages else {}
+    return Findings(choice, judged, curves, figure, fine, tuned, readings, scale, done)
 
 
 # ---- claims ---------------------------------------------------------------------------------------------------------
@@ -117,12 +115,15 @@ def _rounded(value: float | None, digits: int = 4) -> float | None:
     return None if value is None or not math.isfinite(value) else round(value, digits) + 0.0  # no minus zero
 
 
-def command_of(study: str) -> str:
+def command_of(study: str, scale: Scale = PLAN) -> str:
     """Return the command that makes the runs of a study."""
-    return f"{_RUN} --stages {_STAGES[study]}"
+    name, stages = _RUNS[study]
+    return f"latecomer reproduce {name} --size {scale.size} --stages {stages}"
 
 
-def _worded(found: Judgement) -> str:
+def _worded(found: Judgement, decides: bool = True) -> str:
+    if found.compared and not decides:
+        return "none: a miniature decides nothing"
     if found.verdict != "undecided":
         return found.verdict
     needed = found.needed
@@ -134,12 +135,13 @@ def _worded(found: Judgement) -> str:
 def verdict_table(found: Findings) -> pl.DataFrame:
     """Return one row per claim: the paper's twelve, then ours. The effect is that of the comparison least in favour."""
     rows = []
-    for claim in CLAIMS:
+    for claim in found.scale.claims:
         judged = found.judgement(claim)
         effect = judged.effect
         numbers = (_rounded(effect.value), _rounded(effect.low), _rounded(effect.high), judged.pairs)
-        rows.append((claim.number, claim.text, claim.whose, *numbers, _worded(judged), command_of(claim.study)))
-    rows.append(_delay_model())
+        rows.append((claim.number, claim.text, claim.whose, *numbers, _worded(judged, found.scale.decides),
+                     command_of(claim.study, found.scale)))  # fmt: skip
+    rows.append(_delay_model(found.scale))
     columns = ["number", "claim", "whose", "effect", "low", "high", "pairs", "verdict", "command"]
     return pl.DataFrame(sorted(rows), schema=columns, orient="row", infer_schema_length=None)
 
@@ -158,13 +160,13 @@ def literal_slow_share(workers: int, share: float) -> float:
     return float((p * (1.0 - p) ** longest).sum())
 
 
-def _delay_model() -> tuple[Any, ...]:
+def _delay_model(scale: Scale) -> tuple[Any, ...]:
     """Return the row of claim 12: the largest deviation of the computed share from the declared one."""
     away = [literal_slow_share(workers, share) - share for workers, share in _SETTINGS]
     largest = max(away, key=abs)
     verdict = "held" if all(abs(each) <= _SHARE_MARGIN for each in away) else "refuted"
-    value = _rounded(largest)
-    return (12, _DELAY_MODEL, "paper", value, value, value, 0, verdict, f"{_RUN} --write docs/results/paper")
+    value, command = _rounded(largest), f"latecomer reproduce mnist --size {scale.size} --from-store"
+    return (12, _DELAY_MODEL, "paper", value, value, value, 0, verdict, command)
 
 
 # ---- comparisons ----------------------------------------------------------------------------------------------------
@@ -196,7 +198,7 @@ def _ours_against(rows: pl.DataFrame) -> Iterator[Judgement]:
 
 def comparison_table(found: Findings) -> pl.DataFrame:
     """Return every comparison of every claim at the look that judged it, then ours against the paper's."""
-    judgements = [found.judgement(claim) for claim in CLAIMS]
+    judgements = [found.judgement(claim) for claim in found.scale.claims]
     if found.judged is not None:
         judgements += _ours_against(found.judged)
     table = []
@@ -242,7 +244,7 @@ def power_table(found: Findings) -> pl.DataFrame:
     What the power depends on is measured where the claim was run, and assumed elsewhere.
     """
     table = []
-    for claim in CLAIMS:
+    for claim in found.scale.claims:
         judged = found.judgement(claim)
         measured = {(each.better, each.worse): each for each in judged.compared}
         for pair in claim.comparisons:
@@ -279,13 +281,17 @@ _BY_THRESHOLD: tuple[Callable[..., Compared], ...] = tuple(
 )
 
 
+def _threshold_verdict(judged: Judgement, found: Findings) -> str:
+    return judged.verdict if found.scale.decides else _worded(judged, decides=False)
+
+
 def threshold_table(found: Findings) -> pl.DataFrame:
     """Return the verdicts of the claims about *trained* at three thresholds, on the runs that are there."""
     table = []
-    for claim in (claim for claim in CLAIMS if claim.test in _BY_THRESHOLD):
+    for claim in (claim for claim in found.scale.claims if claim.test in _BY_THRESHOLD):
         for trained in THRESHOLDS:
             judged = found.judgement(claim, trained)
             numbers = [_rounded(value) for value in (judged.effect.value, judged.effect.low, judged.effect.high)]
-            table.append((claim.number, claim.text, trained, *numbers, judged.pairs, judged.verdict))
+            table.append((claim.number, claim.text, trained, *numbers, judged.pairs, _threshold_verdict(judged, found)))
     columns = ["number", "claim", "threshold", "effect", "low", "high", "pairs", "verdict"]
     return pl.DataFrame(table, schema=columns, orient="row", infer_schema_length=None)
