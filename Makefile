@@ -25,7 +25,7 @@ help:
 	@echo "make matrix  tests of optimizers, server and simulator on the oldest and newest torch and Python; large downloads"
 	@echo "make bench   the optimizers against torch's own and against memory traffic"
 	@echo "make docs    the documentation as a site"
-	@echo "make reproduce  the paper's experiments in size standard: hours, can be killed and resumed"
+	@echo "make reproduce  the plan of docs/evidence.md: days, can be killed and resumed"
 	@echo "make format  rewrite the code in house style"
 	@echo "make clean   remove .venv, .venv-integrations, .venv-matrix and everything built"
 
@@ -98,7 +98,6 @@ docs: $(DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 reproduce: $(INSTALLED)
-	mkdir -p docs/results/paper
 	$(BIN)/latecomer reproduce all --size standard --out docs/results/paper
 
 format: $(INSTALLED)

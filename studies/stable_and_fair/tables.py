@@ -230,7 +230,7 @@ def adamw_parts(table: pl.DataFrame) -> list[Part]:
         >>> adamw_parts(pl.DataFrame([row]))[0].lines()[-1]
         '| balanced-adamw | 0.50 | 0.50 | 1.00 | 1 of 4 | 0.90 / 0.80 at 0.001 | 0.97 | 0.90 | 0.50 / 0.25 |'
     """
-    heads = ["near the best", "within its kind", "decades", "collapsed", "at its best rate", "influence"]
+    heads = ["near the best", "within its kind", "decades", "no better than guessing", "at its best rate", "influence"]
     heads += ["influence, all rates", "clipped, slow / fast"]
     parts = []
     for problem in (name for name in dict.fromkeys(table["problem"]) if name in NAMES):

@@ -15,7 +15,7 @@ import pytest
 from scipy import stats
 
 from evidence_support import InMemory, best_at, fill, put
-from latecomer.cli.evidence import Evidence
+from latecomer.cli.reproduce import ReproduceCommand
 from latecomer.delays import DataDependent
 from latecomer.experiments import RunSpec
 from latecomer.experiments.pieces import Pieces
@@ -75,8 +75,8 @@ def written(pieces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     out = tmp_path_factory.mktemp("written") / "paper"
     console = Console(record=True, width=200)
-    Evidence(pieces=pieces, write=out, weights=pieces / "none").run(console)
-    assert "Not run yet, and marked so: figure, cifar10, readings" in console.export_text()
+    ReproduceCommand("all", "standard", pieces=pieces, out=out, from_store=True).run(console)
+    assert "Not run to their end, and marked so: figure, cifar10, readings" in console.export_text()
     return out
 
 
@@ -174,7 +174,7 @@ def test_tables_beside_the_verdicts(written: Path) -> None:
     bands = dict(pl.read_csv(written / "bands.csv").select("method", "decades").iter_rows())
     assert bands["balanced-catch-up"] > bands["ordered-momentum"] == 0.0  # 0.9 is never reached at an area of 0.7
     page = (written / "evidence.html").read_text()
-    assert "Not run yet: figure, cifar10, readings" in page
+    assert "The runs are not complete." in page
     assert {path.name for path in (written / "figures").glob("*.png")} == {
         "trained.png", "f1-by-seed.png", "slow-fast.png", "curves.png",
     }  # fmt: skip
@@ -184,7 +184,7 @@ def test_without_any_run_every_row_says_so(tmp_path: Path) -> None:
     found = collect(Pieces(tmp_path))
     table = verdict_table(found)
     assert table.filter(pl.col("number") != 12)["verdict"].unique().to_list() == ["not run"]
-    write_evidence(found, tmp_path, "a command")
+    write_evidence(found, tmp_path, "a command", "another")
     assert "There are no judging runs to draw." in (tmp_path / "evidence.html").read_text()
 
 
@@ -206,7 +206,7 @@ def test_cifar10_and_readings_are_on_the_page(tmp_path: Path) -> None:
     fine = FineTuning(Weights("f", "a" * 64, 0.25, "rotations"), 0.63, True, {m: {"lr": 0.01} for m in PAPER}, 0.5)
     reading = pl.DataFrame([{"method": m, "seed": s, "f1": 0.95} for m in PAPER for s in range(1000, 1010)])
     found = Findings(None, None, None, None, fine, tuned, dict.fromkeys(READINGS, reading))
-    write_evidence(found, tmp_path, "a command")
+    write_evidence(found, tmp_path, "a command", "another")
     table = pl.read_csv(tmp_path / "cifar10.csv")
     momentum = tuned.filter(method="momentum")["f1"].to_numpy()
     assert table.filter(method="momentum")["f1"][0] == pytest.approx(momentum.mean(), abs=1e-4)

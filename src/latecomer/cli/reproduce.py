@@ -236,8 +236,9 @@ def _table(found: Findings) -> Table:
     table.add_column("pairs", justify="right")
     table.add_column("verdict")
     for row in verdict_table(found).iter_rows(named=True):
-        known = row["effect"] is not None
-        effect = f"{row['effect']:+.3f}, {row['low']:+.3f} to {row['high']:+.3f}" if known else ""
+        effect = "" if row["effect"] is None else f"{row['effect']:+.3f}"
+        if row["low"] is not None and row["high"] is not None:
+            effect += f", {row['low']:+.3f} to {row['high']:+.3f}"
         claim = row["claim"] + (" (ours)" if row["whose"] == "ours" else "")
         table.add_row(str(row["number"]), claim, effect, str(row["pairs"] or ""), row["verdict"])
     return table

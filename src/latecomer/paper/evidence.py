@@ -251,7 +251,7 @@ def _largest(several: Sequence[int | None]) -> int | None:
 
 
 def is_steadier(rows: pl.DataFrame, pair: Pair, levels: Levels) -> Compared:
-    """Compare in how many pairs the accuracy varies less over the second half; a collapsed run varies most."""
+    """Compare in how many pairs the accuracy varies less over the second half; a run that did not train varies most."""
     a, b = (
         np.where(each["trained"].to_numpy(), each["variation"].fill_null(math.inf).to_numpy(), math.inf)
         for each in paired(rows, pair, "trained", "variation")

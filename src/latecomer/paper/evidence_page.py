@@ -166,9 +166,11 @@ def _figures(found: Findings) -> list[tuple[str, Figure, str]]:
              "common clip they are compared with."),
             ("f1-by-seed", figures.by_seed(found.judged, _ALL, TRAINED, "Last F1 of every judging run (MNIST)"),
              _DOTS),
-            ("slow-fast", figures.slow_and_fast(found.judged, _ALL, TRAINED, "Slow and fast classes (MNIST)"),
-             "Only runs that trained: a selected set, of another size for every method."),
         ]  # fmt: skip
+        if (found.judged["f1"].fill_null(0.0).fill_nan(0.0) >= TRAINED).any():
+            title = "Slow and fast classes (MNIST)"
+            drawn.append(("slow-fast", figures.slow_and_fast(found.judged, _ALL, TRAINED, title),
+                          "Only runs that trained: a selected set, of another size for every method."))  # fmt: skip
     if found.curves is not None and not found.curves.is_empty():
         title = f"F1 over the learning rate, width {found.scale.curve_width or 1.0:g}"
         drawn.append(("curves", figures.over_rates(found.curves, _GROUPS, title),
@@ -184,10 +186,9 @@ def _figures(found: Findings) -> list[tuple[str, Figure, str]]:
         )
     if found.tuned is not None and found.fine is not None:
         trained, title = found.fine.trained, "Last F1 of every judging run (CIFAR-10)"
-        drawn += [
-            ("cifar10-by-seed", figures.by_seed(found.tuned, PAPER, trained, title), _DOTS),
-            ("cifar10-slow-fast",
-             figures.slow_and_fast(found.tuned, PAPER, trained, "Slow and fast classes (CIFAR-10)"),
-             "Classes 5 to 9 are slow."),
-        ]  # fmt: skip
+        drawn.append(("cifar10-by-seed", figures.by_seed(found.tuned, PAPER, trained, title), _DOTS))
+        if (found.tuned["f1"].fill_null(0.0).fill_nan(0.0) >= trained).any():
+            title = "Slow and fast classes (CIFAR-10)"
+            drawn.append(("cifar10-slow-fast", figures.slow_and_fast(found.tuned, PAPER, trained, title),
+                          "Classes 5 to 9 are slow."))  # fmt: skip
     return drawn

@@ -30,7 +30,10 @@ def cnn(
     classes: int = 10,
     cubic: bool = True,
 ) -> nn.Sequential:
-    """Return the paper's network: two convolutions with ReLU and 2x2 max-pooling, two linear layers, a cubic."""
+    """Return the kind of network that the paper uses on MNIST: two convolutions, two linear layers, cubed logits.
+
+    The numbers of channels and the hidden size are not in the paper (decision 13 of docs/paper-map.md).
+    """
     side = ((image + 2 * padding - kernel + 1) // 2 + 2 * padding - kernel + 1) // 2
     layers: list[nn.Module] = [
         nn.Conv2d(1, channels[0], kernel, padding=padding),

@@ -128,6 +128,8 @@ def repaired_nonconvex(
 class CatchUp:
     """The theorem for catch-up: any beta from ``sqrt(12) L lr`` to 1, and a bound on the mean squared gradient.
 
+    It assumes that every stochastic gradient is bounded by G; the earlier rate, Eq. (1), bounds the full gradient.
+
     Attributes:
         lr: Learning rate that makes the bound smallest.
         beta: The smallest beta the theorem allows with it; larger ones are allowed up to 1, which is async SGD.
@@ -194,7 +196,7 @@ def catch_up(
 
 
 def prior_nonconvex(*, L: float, delta: float, sigma: float, G: float, workers: int, steps: int) -> float:
-    """Return Eq. (1), the earlier rate for data-dependent delays and bounded gradients, with constants 1.
+    """Return Eq. (1), the earlier rate for data-dependent delays and a bounded full gradient, with constants 1.
 
     Examples:
         >>> round(prior_nonconvex(L=1, delta=1, sigma=1, G=1, workers=7, steps=10_000), 4)

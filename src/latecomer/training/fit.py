@@ -91,8 +91,8 @@ def fit(
         steps: Contributions to count. With ``sync=True`` an update takes ``workers`` of them.
         epochs: Instead of ``steps``: how often to go through the dataset, rounded up to whole batches.
         method: A name in `latecomer.optim.METHODS`, an optimizer class, a function of the parameters that returns an
-            optimizer (and has the hyper-parameters in it), or a `latecomer.optim.Method`. Balanced catch-up is stable
-            and fair to slow samples.
+            optimizer (and has the hyper-parameters in it), or a `latecomer.optim.Method`. The default is balanced
+            catch-up; docs/research.md says where it was found stable and fair to slow samples.
         policy: What the server does with an arrival, instead of the method's own policy: an instance or a class of
             `latecomer.policy.Policy`, or a name in `latecomer.policy.POLICIES`.
         workers: Number of workers; on one machine at most one per core. With twice the workers, use half the beta.

@@ -68,14 +68,14 @@ def _looks(main: bool) -> dict[str, Any]:
 def by_seed(rows: pl.DataFrame, methods: Sequence[str], threshold: float, title: str) -> Figure:
     """Draw the last F1 of every run: one dot per seed, a bar at the median, a line at the threshold.
 
-    Where runs have collapsed, a second panel shows those that trained from near by.
+    Where runs did not train, a second panel shows those that did from near by.
     """
     present = _present(rows, methods)
     rows = rows.with_columns(pl.col("f1").fill_null(0.0).fill_nan(0.0))
     scores = rows["f1"].to_numpy()
-    collapsed = bool((scores < 0.5 * threshold).any())
+    failed = bool((scores < threshold).any())
     figure = Figure(figsize=(9.6, 0.36 * len(present) + 1.3), layout="constrained")
-    panels = figure.subplots(1, 2 if collapsed else 1, sharey=True, squeeze=False)[0]
+    panels = figure.subplots(1, 2 if failed else 1, sharey=True, squeeze=False)[0]
     for axes, words in zip(panels, (title, "those that trained, zoomed in"), strict=False):
         tidy(axes, words)
         axes.axvline(threshold, color=GREY, linewidth=1, linestyle="--")
@@ -86,7 +86,7 @@ def by_seed(rows: pl.DataFrame, methods: Sequence[str], threshold: float, title:
             axes.plot([np.median(f1)] * 2, [place - 0.34, place + 0.34], color=INK, linewidth=2)
         _rows_of_methods(axes, present)
         axes.set_xlabel("last test F1")
-    if collapsed:
+    if failed:
         panels[0].set_xlim(-0.02, 1.02)
         panels[1].set_xlim(threshold - 0.005, max(float(scores.max()), threshold) + 0.005)
     return figure
