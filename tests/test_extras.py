@@ -88,7 +88,6 @@ SENTENCES = {
 
 COMMANDS = {
     "demo": "Writing an HTML page needs jinja2: pip install 'latecomer[report]'",
-    "report mnist": "Writing an HTML page needs jinja2: pip install 'latecomer[report]'",
     "reproduce mnist": "Writing an HTML page needs jinja2: pip install 'latecomer[report]'",
     "trace show run.parquet --figure a.svg": "Drawing a figure needs matplotlib: pip install 'latecomer[report]'",
     "sweep grid.toml --engine ray": "The Ray engine needs ray: pip install 'latecomer[ray]'",

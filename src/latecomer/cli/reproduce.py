@@ -86,6 +86,7 @@ class ReproduceCommand:
         from .._util.checks import POSITIVE, whole_number
         from ..experiments import Store
         from ..experiments.pieces import Pieces
+        from ..paper import evidence_page  # noqa: F401 - raise for a missing extra before hours of runs, not after
         from ..paper.scale import SCALES
 
         whole_number("--processes", self.processes, least=1)
@@ -99,8 +100,7 @@ class ReproduceCommand:
             print_text(console, self._first_line())
             self._make_runs(stages, store, committed, console)
         if not self.dry_run:
-            exported = self.size == "standard" and committed is not None
-            self._write(committed if exported and committed is not None else store, console)
+            self._write(committed if committed is not None and self.size == "standard" else store, console)
 
     def _chosen_stages(self, scale: Scale) -> list[str]:
         own = [stage for stage in _STAGES[self.name] if stage in scale.stages]
@@ -128,7 +128,6 @@ class ReproduceCommand:
 
     def _make_runs(self, stages: list[str], store: Store, committed: Pieces | None, console: Console) -> None:
         from .. import data
-        from ..paper import evidence_page  # noqa: F401 - raise for a missing extra before hours of runs
         from ..paper.weights import add_file
         from ._progress import downloading
 
@@ -196,8 +195,8 @@ class ReproduceCommand:
                 from .pretrain import Pretrain
 
                 unfinished = store.folder / "pretraining"
-                steps = scale.stand_ins[error.task]
-                Pretrain(task=error.task, steps=steps, folder=folder, checkpoints=unfinished).run(console)
+                steps, width = scale.stand_ins[error.task], scale.tuned_width
+                Pretrain(task=error.task, steps=steps, width=width, folder=folder, checkpoints=unfinished).run(console)
 
     # ---- what they say ------------------------------------------------------------------------------------------
 

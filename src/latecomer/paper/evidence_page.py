@@ -47,8 +47,13 @@ class _Part:
     table: pl.DataFrame
 
     @property
-    def rows(self) -> list[list[str]]:
-        return [[_cell(value) for value in row] for row in self.table.iter_rows()]
+    def rows(self) -> list[list[tuple[str, str]]]:
+        """Names and cells of every row."""
+        return [[(name, _cell(value)) for name, value in row.items()] for row in self.table.iter_rows(named=True)]
+
+    def left(self, name: str) -> Markup:
+        """Return the attribute that aligns a column of words to the left."""
+        return Markup(' class="text"' if self.table.schema[name] == pl.String else "")
 
 
 def _cell(value: Any) -> str:

@@ -43,6 +43,7 @@ class Scale:
         curve_seeds: Looks of the claims on curves.
         seeds: Seeds of the judging runs.
         stand_ins: Updates of the pre-training by task, for CIFAR-10.
+        tuned_width: Width of the network there, where it is pre-trained here.
         tuned_steps: Updates of a run on CIFAR-10.
         tuned_rates: Learning rates of the coarse choice there.
         tuned_seeds: How many seeds the final choice has there.
@@ -67,6 +68,7 @@ class Scale:
     curve_seeds: tuple[int, ...] = (20, 40, 60)
     seeds: range = JUDGED_SEEDS
     stand_ins: Mapping[Task, int] = field(default_factory=lambda: MappingProxyType(STAND_INS))
+    tuned_width: float = 0.25
     tuned_steps: int = 3750
     tuned_rates: tuple[float, ...] = (0.002, 0.01, 0.05)
     tuned_seeds: int = 3
@@ -83,10 +85,10 @@ PLAN = Scale()
 """What docs/evidence.md says."""
 _SMALL = ("choose", "judge", "curves", "cifar10")
 MINIATURE = Scale(
-    "quick", _SMALL, decides=False, steps=1000, rates=(0.005, 0.01, 0.02), betas=(0.05,), gammas=(0.9, 0.1),
-    thresholds=(2.0,), width=0.4, evaluations=4, fine=(1, 1), final=(2, 2), pairs=(4,), curve_seeds=(2,),
-    seeds=range(5000, 5004), stand_ins=MappingProxyType({"rotations": 300}), tuned_steps=40, tuned_rates=(0.01, 0.05),
-    tuned_seeds=1, tuned_pairs=2,
+    "quick", _SMALL, decides=False, steps=1500, rates=(0.01, 0.02), betas=(0.05,), gammas=(0.1,), thresholds=(2.0,),
+    width=0.2, curve_width=0.2, evaluations=4, fine=(1, 1), final=(1, 1), pairs=(3,), curve_seeds=(2,),
+    seeds=range(5000, 5003), stand_ins=MappingProxyType({"rotations": 300}), tuned_width=0.125, tuned_steps=40,
+    tuned_rates=(0.01, 0.05), tuned_seeds=1, tuned_pairs=2,
 )  # fmt: skip
 """Every step of the plan in a few minutes. Its seeds are not those of the plan: nobody is to look at them early."""
 PAPER_GRIDS = Scale("paper", _SMALL, rates=tuple(sorted(PAPER_RATES)), curve_width=None, coarse_seeds=3)
