@@ -114,7 +114,7 @@ class SweepCommand:
     """
 
     spec: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SPEC")]
-    """A preset (mnist, lr-sensitivity, cifar10, delay-model) or a TOML file."""
+    """A preset (mnist, lr-sensitivity, cifar10) or a TOML file."""
     size: Literal["quick", "standard", "paper"] = "standard"
     """Size of a preset."""
     imports: Imports = ()
