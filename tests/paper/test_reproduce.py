@@ -90,7 +90,8 @@ def test_the_miniature_takes_every_step_and_says_that_it_decides_nothing(page: P
         assert pl.read_csv(page.parent / f"{name}.csv", infer_schema_length=None).height > 0, name
     assert not (page.parent / "readings.csv").exists()
     ids = re.findall(r'<figure class="wide" id="([\w-]+)"', text)
-    assert ids == ["trained", "f1-by-seed", "curves", "cifar10-by-seed"]  # nothing trained: no slow-fast
+    assert {"trained", "f1-by-seed", "curves", "cifar10-by-seed"} <= set(ids)
+    assert "slow-fast" not in ids  # after four updates nothing trained on MNIST
     assert {path.suffix for path in (page.parent / "figures").glob("curves.*")} == {".svg", ".pdf", ".png"}
     assert re.findall(r'(?:src|href)="(?!#)([^"]+)"', text) == []  # nothing comes from elsewhere
     store = Store(page.parent / "runs")
@@ -105,7 +106,7 @@ def test_the_miniature_takes_every_step_and_says_that_it_decides_nothing(page: P
 def test_the_page_in_a_browser(page: Path, width: int, tmp_path: Path) -> None:
     seen = opened(page, width, tmp_path)
     assert seen["errors"] == []
-    assert len(seen["figures"]) == 4
+    assert len(seen["figures"]) == page.read_text().count("<figure") >= 4
     for name, wide, high in seen["figures"]:
         assert wide >= 330, name
         assert high >= 100, name
