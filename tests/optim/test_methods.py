@@ -267,3 +267,22 @@ def test_a_file_that_is_run_and_imported_registers_its_method_once(tmp_path: Pat
     )
     done = subprocess.run([sys.executable, "both.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "both\n"), done.stderr
+
+
+def test_what_cannot_be_a_method_is_refused_when_it_is_registered() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"optimizer": lambda: 5}, "takes no parameters"),
+        ({"optimizer": Momentum, "policy": object}, "Invalid policy"),
+        ({"optimizer": Momentum, "source": 5}, "Invalid source: 5"),
+    ]
+    for arguments, message in cases:
+        with pytest.raises(TypeError, match=message):
+            register("refused", **arguments)
+    assert "refused" not in METHODS
+
+    class Unfinished(Momentum):
+        def __init__(self, params: Any, lr: float) -> None:
+            self.given = params
+
+    with pytest.raises(TypeError, match=r"has no param groups: call super\(\).__init__"):
+        as_method(Unfinished)([nn.Parameter(torch.ones(1))], lr=0.1)

@@ -107,7 +107,12 @@ class Method:
                 f"Invalid optimizer: {self.optimizer!r} (expected a class of optimizers, or a function of the "
                 "parameters that returns an optimizer)"
             )
-        if not (self.policy is None or _has_signature(self.policy) or hasattr(self.policy, "receive")):
+        if not _takes_parameters(self.optimizer):
+            raise TypeError(f"Invalid optimizer: {_name_of(self.optimizer)} takes no parameters (expected them first)")
+        if not isinstance(self.source, str):
+            raise TypeError(f"Invalid source: {self.source!r} (expected text: where the rule is defined)")
+        made_later = _has_signature(self.policy) and not isinstance(self.policy, type)
+        if not (self.policy is None or made_later or hasattr(self.policy, "receive")):
             raise TypeError(
                 f"Invalid policy: {self.policy!r} (expected None, or an instance or a class of latecomer.policy.Policy)"
             )
@@ -186,6 +191,8 @@ class Method:
                 f"{self.name} returned {type(made).__name__}, not an optimizer (expected an AsyncOptimizer or a "
                 "torch.optim.Optimizer)"
             )
+        if not hasattr(made, "param_groups"):
+            raise TypeError(f"The optimizer of {self.name} has no param groups: call super().__init__ in its __init__")
         held = {id(p) for group in made.param_groups for p in group["params"]}
         groups = [each["params"] if isinstance(each, dict) else [each] for each in given]
         params = [p for group in groups for p in ([group] if isinstance(group, Tensor) else group)]
@@ -266,6 +273,17 @@ def _keywords(function: Callable[..., Any]) -> tuple[dict[str, inspect.Parameter
     parameters = list(inspect.signature(function).parameters.values())
     named = {p.name: p for p in parameters[1:] if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     return named, any(p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+def _takes_parameters(function: Callable[..., Any]) -> bool:
+    """Whether something can be called with the parameters of a model."""
+    try:
+        inspect.signature(function).bind(())
+    except TypeError as error:
+        return "too many" not in str(error)  # other arguments may be missing: they are hyper-parameters
+    except ValueError:  # built in, without a signature
+        return True
+    return True
 
 
 def known_method(name: object) -> Method:
