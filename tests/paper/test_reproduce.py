@@ -81,6 +81,7 @@ def test_the_miniature_takes_every_step_and_says_that_it_decides_nothing(page: P
     text = page.read_text()
     assert "This is a miniature: it decides nothing." in text
     assert "The runs are under way" not in text
+    assert "<td>judge</td><td>22</td><td>22</td>" in text  # eleven methods, two seeds
     verdicts = pl.read_csv(page.parent / "verdicts.csv")
     told = dict(verdicts.select("number", "verdict").iter_rows())
     assert told.pop(12) == "refuted"  # computed, not run

@@ -30,8 +30,8 @@ from .ranking import all_there, configured, ranking
 from .scale import PLAN, Scale
 
 __all__ = [
-    "Choice", "choosing", "chosen", "curve_rows", "figure_sweep", "final_f1", "judge_sweep", "judged_rows", "looks",
-    "run_planned",
+    "Choice", "all_looks", "choosing", "chosen", "curve_rows", "figure_sweep", "final_f1", "judge_sweep", "judged_rows",
+    "looks", "run_planned",
 ]  # fmt: skip
 
 Choice = Mapping[str, dict[str, Any]]
@@ -142,6 +142,11 @@ def looks(study: str, runs: FinishedRuns, choice: Choice, scale: Scale = PLAN) -
         yield sweep
         if not all_there(sweep, runs):
             return
+
+
+def all_looks(study: str, choice: Choice, scale: Scale) -> Sweep:
+    """Return the runs of all looks of a study, as if no claim were decided before the last."""
+    return (judge_sweep if study == "judge" else _small_curves)(choice, scale.seeds, scale)
 
 
 def judge_sweep(choice: Choice, seeds: range, scale: Scale = PLAN) -> Sweep:

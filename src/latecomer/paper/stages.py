@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..experiments.pieces import FinishedRuns
 from ..experiments.spec import Sweep
 from .finetuning import NoWeightsError, fine_tuning
-from .plan import choosing, chosen, figure_sweep, looks
+from .plan import all_looks, choosing, chosen, figure_sweep, looks
 from .readings import reading_sweeps
 from .scale import PLAN, STAGES, Scale
 from .weights import Weights
@@ -69,6 +69,9 @@ def progress(runs: FinishedRuns, weights: Sequence[Weights] = (), scale: Scale =
         try:
             for sweep in stage_sweeps(stage, runs, weights, scale):
                 keys |= {run.key: run.key in runs for run in sweep.runs()}
+            if stage in ("judge", "curves"):  # looks that are over yield nothing any more
+                every = all_looks(stage, chosen(runs, scale) or {}, scale).runs()
+                keys |= {run.key: True for run in every if run.key in runs}
         except NoWeightsError:
             waits = "needs pre-trained weights"
         except ValueError:  # every other stage follows from the choice
