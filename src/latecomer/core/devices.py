@@ -21,7 +21,7 @@ AUTO = "auto"
 
 
 def checked_device(name: str, device: Any, auto: bool = False) -> str:
-    """Return the name of a device, or raise if torch knows none of that name or the machine does not have it.
+    """Return the name of a device, or raise if torch knows none of that name; `check_available` asks for the device.
 
     Args:
         name: Name of the argument, for messages.
@@ -41,11 +41,11 @@ def checked_device(name: str, device: Any, auto: bool = False) -> str:
 
 def check_available(name: str, device: str) -> None:
     """Raise if this machine does not have a device."""
-    wanted = torch.device(device) if device != AUTO else torch.device("cpu")
-    if wanted.type in ("cpu", "meta"):
-        if wanted.type == "meta":
-            raise ValueError(f"Invalid {name}: 'meta' (its tensors have no values)")
+    wanted = torch.device("cpu" if device == AUTO else device)
+    if wanted.type == "cpu":
         return
+    if wanted.type == "meta":
+        raise ValueError(f"Invalid {name}: 'meta' (its tensors have no values)")
     module = _module_of(wanted)
     count = module.device_count() if module is not None and module.is_available() else 0
     if (wanted.index or 0) >= count:

@@ -82,9 +82,8 @@ class RunState:
         self.optimizer_inside = None if rule.takes_options else hyper_parameters(self.optimizer)
         self._scheduler_name = stable_name(scheduler)
         self.scheduler = None if scheduler is None else _made_scheduler(scheduler, self.optimizer)
-        elsewhere = (
-            slots is not None and self.flat.device.type != "cpu"
-        )  # slots of an engine are in this machine's memory
+        # The slots of an engine are in the memory of this machine, not of a device.
+        elsewhere = slots is not None and self.flat.device.type != "cpu"
         self._arriving = torch.empty_like(self.flat.x, requires_grad=False) if elsewhere else None
         self.slots = VersionSlots(self._new_points, self.optimizer) if slots is None else slots
         self._cross = Crossing()
