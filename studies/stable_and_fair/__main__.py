@@ -73,11 +73,7 @@ class Pareto:
         writable(self.out)
         look_in(self.data_dir)
         store, sweeps = Store(self.store), plan(self.size)
-        if self.as_is:
-            _print_missing(sweeps, store, console)
-        else:
-            writable(self.store)
-            _complete(sweeps, store, self.processes, console)
+        _fill(store, sweeps, self, console)
         size, who = size_of(self.size), list(CANDIDATES.values())
         table = board(size, store, who)
         problems = _problems(table)
@@ -123,11 +119,7 @@ class Hard:
         writable(self.out)
         size, store = size_of(self.size), Store(self.store)
         sweeps = [sweep for pair in hard_plan(size).values() for sweep in pair if sweep is not None]
-        if self.as_is:
-            _print_missing(sweeps, store, console)
-        else:
-            writable(self.store)
-            _complete(sweeps, store, self.processes, console)
+        _fill(store, sweeps, self, console)
         table = hard_table(size, store)
         if table.is_empty():
             raise ValueError(f"There are no runs of size {self.size} in {self.store}: leave --as-is out")
@@ -174,11 +166,7 @@ class Adamw:
         look_in(self.data_dir)
         size, store = size_of(self.size), Store(self.store)
         sweeps = list(adamw_plan(size).values())
-        if self.as_is:
-            _print_missing(sweeps, store, console)
-        else:
-            writable(self.store)
-            _complete(sweeps, store, self.processes, console)
+        _fill(store, sweeps, self, console)
         table, curves = adamw_table(size, store), adamw_curves(size, store)
         if table.is_empty():
             raise ValueError(f"There are no runs of size {self.size} in {self.store}: leave --as-is out")
@@ -274,6 +262,15 @@ Command = (
     | Annotated[Real, tyro.conf.subcommand("real")]
     | Annotated[Draw, tyro.conf.subcommand("draw")]
 )
+
+
+def _fill(store: Store, sweeps: list[Sweep], command: Pareto | Hard | Adamw, console: Console) -> None:
+    """Run what is missing in the store, or only say how much that is."""
+    if command.as_is:
+        _print_missing(sweeps, store, console)
+    else:
+        writable(command.store)
+        _complete(sweeps, store, command.processes, console)
 
 
 def _complete(sweeps: list[Sweep], store: Store, processes: int, console: Console) -> None:
