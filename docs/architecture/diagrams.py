@@ -29,7 +29,7 @@ class Band(NamedTuple):
 
 
 RECEIVE = (
-    Step("Policy.receive", "policy.py", ("apply it, drop it, or hold it for a mean",)),
+    Step("Policy.receive", "policy/base.py", ("apply it, drop it, or hold it for a mean",)),
     Step("AsyncOptimizer.receive", "optim/base.py", ("the method updates the parameters,", "knowing the delay")),
     Step("Recorder.arrived", "trace/recorder.py", ("one row of the trace is complete",)),
 )

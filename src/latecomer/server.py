@@ -17,7 +17,8 @@ from ._util.checks import whole_number
 from ._util.seeds import sample_seeds
 from .optim import Arrival, AsyncOptimizer
 from .optim._kernels import is_finite
-from .policy import Async, Policy, Ticket, cancelled, decided
+from .policy import Async, Policy, Ticket
+from .policy.asking import cancelled, decided
 from .slots import Points, SlotPool
 from .trace import Trace
 from .trace.recorder import Recorder

@@ -9,7 +9,8 @@ from typing import Any
 
 from .._util.checks import AT_LEAST_ZERO, whole_number
 from .._util.seeds import sample_seeds
-from ..policy import STUCK, Async, Policy, PolicyLike, Ticket, allowed, as_policy, cancelled, decided
+from ..policy import Async, Policy, PolicyLike, Ticket, as_policy
+from ..policy.asking import STUCK, allowed, cancelled, decided
 from ..trace import Trace
 
 __all__ = ["Jobs", "Schedule", "clocked_trace", "ordered_trace", "own_policy"]

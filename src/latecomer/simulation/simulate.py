@@ -25,7 +25,8 @@ from ..core.result import Run
 from ..core.rng import kept_generators
 from ..core.state import RunState
 from ..optim import Method, MethodLike
-from ..policy import Async, Policy, PolicyLike, Ticket, method_and_policy
+from ..optim.methods import method_and_policy
+from ..policy import Async, Policy, PolicyLike, Ticket
 from ..problems.base import Problem
 from ..trace import Trace
 from .replayer import Replayer

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from ..delays import SampleCost
-from ..optim import Arrival, AsyncOptimizer, MethodLike
-from ..policy import PolicyLike, method_and_policy
+from ..optim import Arrival, AsyncOptimizer, MethodLike, as_method
+from ..optim.methods import method_and_policy
+from ..policy import PolicyLike
 from ..problems import quadratic
 from ..simulation import simulate
 from ..training import fit, replay
@@ -110,8 +111,6 @@ def check_method(
 
 def _with_lr(method: MethodLike, options: dict[str, Any], policy: PolicyLike | None) -> dict[str, Any]:
     """Return the options with a learning rate, if the method needs one; raise for invalid ones."""
-    from ..optim import as_method
-
     lr = as_method(method).arguments.get("lr")
     needed = {"lr": 0.05} if lr is not None and lr.default is inspect.Parameter.empty else {}
     given = {**needed, **options}

@@ -25,7 +25,8 @@ from ..core.result import Run, RunWarning
 from ..core.structure import structure
 from ..engines import Engine
 from ..optim import MethodLike
-from ..policy import PolicyLike, method_and_policy
+from ..optim.methods import method_and_policy
+from ..policy import PolicyLike
 from ..problems.base import Problem
 from .loop import TrainingLoop
 from .record import check_outputs, write_record

@@ -13,7 +13,8 @@ from ..core.callbacks import Callback
 from ..core.checkpoint import loading
 from ..engines import Died, Done, Engine, Event, Failed, Job, Ready, WorkerSpec
 from ..optim import AsyncOptimizer
-from ..policy import STUCK, Ticket, allowed
+from ..policy import Ticket
+from ..policy.asking import STUCK, allowed
 from ..server import Outcome, Server
 from .evaluator import Evaluator
 from .faults import FaultHandling

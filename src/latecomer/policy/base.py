@@ -1,0 +1,124 @@
+"""What a policy is: tickets, decisions, and the base class; `Async` applies every arrival."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from .._util.checks import AT_LEAST_ZERO
+from .._util.naming import stable_name
+
+__all__ = ["Async", "Decision", "Policy", "Ticket"]
+
+_ACTIONS = ("apply", "drop", "hold", "flush")
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """One job of a worker: it fixes the sample and the iterate to start from.
+
+    Args:
+        number: Counts the tickets; with the seed it fixes the sample, whichever worker computes it.
+        worker: The worker that has it.
+        version: Index of the iterate that it starts from.
+        seen: Number of arrivals the server had counted when it issued the ticket.
+        sample: Seeds everything random in the job.
+        zero: Counts as an arrival with weight zero: the first ticket of a worker that joined later.
+
+    Examples:
+        >>> Ticket(number=4, worker=1, version=3, seen=2, sample=7).version
+        3
+    """
+
+    number: int
+    worker: int
+    version: int
+    seen: int
+    sample: int
+    zero: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the server does with one contribution.
+
+    Args:
+        action: ``"apply"`` makes an update of it, ``"drop"`` ignores it, ``"hold"`` keeps it, and ``"flush"`` keeps it
+            and then applies the mean of everything held as one update.
+        weight: Its weight in that mean.
+
+    Examples:
+        >>> Decision("hold", weight=0.5).action
+        'hold'
+    """
+
+    action: Literal["apply", "drop", "hold", "flush"]
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.action not in _ACTIONS:
+            raise ValueError(f"Invalid action value: {self.action!r} (expected one of {', '.join(_ACTIONS)})")
+        object.__setattr__(self, "weight", AT_LEAST_ZERO.check("weight", self.weight))
+
+
+class Policy(ABC):
+    """Decides what to do with an arrival, by counters only: a schedule must not depend on the parameters.
+
+    A policy may keep counters in `state`; the server saves them. It needs a `name` of its own, which a trace records.
+    Attributes other than `state` are its options: they must not change during a run, and `repr` shows them.
+
+    Examples:
+        >>> class EveryOther(Policy):
+        ...     name = "every-other"
+        ...     def receive(self, ticket, delay):
+        ...         return Decision("drop" if ticket.number % 2 else "apply")
+        >>> EveryOther().receive(Ticket(3, worker=0, version=1, seen=0, sample=0), delay=0).action
+        'drop'
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self) -> None:
+        self.state: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        options = {k: v for k, v in vars(self).items() if k != "state"}
+        return f"{type(self).__qualname__}({', '.join(f'{k}={stable_name(v)}' for k, v in sorted(options.items()))})"
+
+    @abstractmethod
+    def receive(self, ticket: Ticket, delay: int) -> Decision:
+        """Return what to do with the contribution of ``ticket``; ``delay`` counts updates."""
+
+    def cancel(self, in_flight: Sequence[Ticket], version: int) -> Sequence[Ticket]:
+        """Return the tickets to cancel now that the parameters hold ``version``; none by default.
+
+        Asked after every arrival. ``in_flight`` has the tickets that a worker computes now, oldest first; one whose
+        worker has died is not among them. A worker process whose ticket is cancelled is killed and started again.
+        """
+        return ()
+
+    def may_start(self, in_flight: int) -> bool:
+        """Return whether an idle worker may start a new ticket while ``in_flight`` others run; always by default.
+
+        A run on real workers asks before it issues a ticket, and so does a delay model with a clock. A replay does not
+        ask: its trace has the times. With nothing in flight the answer must be yes, else the run could not go on.
+        """
+        return True
+
+
+class Async(Policy):
+    """The paper's policy: every arrival is an update.
+
+    Examples:
+        >>> Async().receive(Ticket(0, worker=0, version=1, seen=0, sample=0), delay=0).action
+        'apply'
+    """
+
+    name = "async"
+    _apply = Decision("apply")
+
+    def receive(self, ticket: Ticket, delay: int) -> Decision:
+        """Return "apply"."""
+        return self._apply
