@@ -118,6 +118,7 @@ class Method:
         """What `influence` computes, as a formula: the first line of the docstring of ``weight``.
 
         Examples:
+            >>> import latecomer as lc
             >>> lc.optim.METHODS["ordered-momentum"].influence_formula
             '(1 - beta)^delay'
         """
@@ -195,6 +196,7 @@ class Method:
             grouped: Whether param groups may bring those that the optimizer needs.
 
         Examples:
+            >>> import latecomer as lc
             >>> lc.optim.METHODS["delay-filtered"].check({"lr": 0.1})
             Traceback (most recent call last):
             ValueError: delay-filtered needs a value for 'threshold'

@@ -55,6 +55,7 @@ def as_method(method: MethodLike) -> Method:
     A class takes its hyper-parameters beside it, as a name does. A function of the parameters has them in it.
 
     Examples:
+        >>> from latecomer.optim import Momentum
         >>> as_method("momentum") is as_method(Momentum) is METHODS["momentum"]
         True
         >>> as_method(torch.optim.SGD).name
