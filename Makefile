@@ -13,7 +13,6 @@ INSTALLED := $(VENV)/lib/.installed-$(KEY)
 INTEGRATIONS := .venv-integrations
 INTEGRATED := ipykernel nbclient
 TOGETHER := $(INTEGRATIONS)/lib/.installed-$(shell cat pyproject.toml constraints.txt integrations/constraints.txt | cksum | tr -d ' ')
-DOCS := $(VENV)/lib/.docs-$(KEY)
 
 .PHONY: help test quick integrations matrix demo lint types imports pytest pytest-quick bench docs reproduce format clean
 
@@ -39,10 +38,6 @@ $(INSTALLED): pyproject.toml constraints.txt
 	  $(BIN)/python -m pip install -qq --disable-pip-version-check --no-build-isolation -c constraints.txt -e '.[dev]' && \
 	  rm -f $(VENV)/lib/.installed-* && touch $@; \
 	fi
-
-$(DOCS): $(INSTALLED)
-	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-build-isolation -c constraints.txt -e '.[docs]'
-	@rm -f $(VENV)/lib/.docs-* && touch $@
 
 test: $(INSTALLED)  # types are checked while the first tests run
 	@$(MAKE) --no-print-directory -j 2 lint types imports pytest
@@ -94,8 +89,9 @@ demo: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/optimizers.py
 
-docs: $(DOCS)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+docs: $(INSTALLED)
+	$(BIN)/python -m sphinx -W --keep-going -q -b html -d site/.doctrees docs site
+	@echo "Wrote site/index.html"
 
 reproduce: $(INSTALLED)
 	$(BIN)/latecomer reproduce all --size standard --out docs/results/paper

@@ -32,7 +32,8 @@ class AsyncOptimizer(LightOptimizer):
     """Base of the update rules: a `torch.optim.Optimizer` whose `step` takes the delay of the gradient.
 
     The iterate just before arrival ``t`` is ``x_t``; `version` is the index of the iterate that the parameters hold
-    now. Read it when a gradient computation starts; the delay at arrival is the difference:
+    now. Read it when a gradient computation starts; the delay at arrival is the difference. Every optimizer has the
+    arguments below; most have more.
 
     Examples:
         >>> import latecomer as lc
@@ -44,7 +45,7 @@ class AsyncOptimizer(LightOptimizer):
         >>> x.tolist(), opt.t
         ([-1.0, -1.0], 2)
 
-    Args of every optimizer:
+    Args:
         params: Parameters, named parameters or param groups, as for any torch optimizer.
         lr: Learning rate, the paper's eta.
         weight_decay: Decoupled weight decay (as in AdamW), multiplied by the learning rate of the update.

@@ -10,7 +10,9 @@ from ..experiments.spec import Grid, Sweep
 __all__ = ["PRESETS", "SIZES", "preset"]
 
 SIZES = ("quick", "standard", "paper")
+"""How large an experiment is."""
 PRESETS = ("mnist", "lr-sensitivity", "cifar10")
+"""Names of the paper's grids."""
 
 PAPER_RATES = [*(n / 100 for n in range(10, 0, -1)), *(n / 1000 for n in range(9, 0, -1))]
 """The paper's 19 learning rates."""

@@ -31,6 +31,7 @@ COLUMNS: Mapping[str, type] = MappingProxyType(
         "status": np.int8,  # index into STATUSES; -1 and null while in flight
     }
 )
+"""Columns of a trace and their types."""
 NULLS: Mapping[str, Any] = MappingProxyType({"arrival": 0, "update": 0, "ended": -1, "group": -1, "status": -1})
 
 

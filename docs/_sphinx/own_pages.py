@@ -1,0 +1,43 @@
+"""Pages that Latecomer itself has written, such as the demo's: copied as they are, and opened instead of downloaded."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+
+
+def _open(app: Sphinx, doctree: nodes.document) -> None:
+    for node in list(doctree.findall(addnodes.download_reference)):
+        target = node["reftarget"]
+        if target.endswith(".html"):
+            link = nodes.reference("", "", *node.children, refuri=target, internal=True)
+            node.replace_self(nodes.inline("", "", link))
+            page = Path(app.env.doc2path(app.env.current_document.docname)).parent / target
+            own_pages(app).add(os.path.relpath(page, app.srcdir))
+
+
+def own_pages(app: Sphinx) -> set[str]:
+    """Return the pages that were linked to so far, relative to docs/."""
+    if not hasattr(app.env, "own_pages"):
+        app.env.own_pages = set()
+    return app.env.own_pages
+
+
+def _copy(app: Sphinx, error: Exception | None) -> None:
+    for name in own_pages(app) if error is None else ():
+        target = Path(app.outdir, name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(Path(app.srcdir, name), target)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the hooks."""
+    app.connect("doctree-read", _open)
+    app.connect("build-finished", _copy)
+    return {"version": "1", "parallel_read_safe": False, "parallel_write_safe": True}
