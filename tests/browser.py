@@ -8,7 +8,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: make browser installs it")
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+FLAGS += ["--disable-component-update", "--disable-sync", "--disable-quic"]
 PROBE = """
 <script>
   window.errors = [];
@@ -27,13 +32,16 @@ PROBE = """
 </script></body>"""
 
 
+def command(address: str, width: int, folder: Path, *flags: str) -> list[str]:
+    """Return the command that opens an address and prints the page as it is after its scripts have run."""
+    own = [f"--user-data-dir={folder / 'own'}", f"--window-size={width},1000", "--dump-dom"]
+    return [str(CHROMIUM), *FLAGS, *own, *flags, address]
+
+
 def opened(page: Path, width: int, folder: Path) -> dict[str, Any]:
     """Open a page and return its errors, every figure's size, how wide it is and how wide the window."""
     probed = folder / "probed.html"
     probed.write_text(page.read_text().replace("</body>", PROBE))
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-    flags += ["--disable-component-update", "--disable-sync", "--disable-quic", f"--user-data-dir={folder / 'own'}"]
-    command = [str(CHROMIUM), *flags, f"--window-size={width},1000", "--dump-dom", probed.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command(probed.as_uri(), width, folder), capture_output=True, text=True, timeout=120)
     found: dict[str, Any] = json.loads(done.stdout.split('<pre id="probe">')[1].split("</pre>")[0])
     return found

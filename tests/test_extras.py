@@ -52,7 +52,7 @@ lc.report.write_page, lc.paper.preset, lc.data.load, lc.theory.advise, lc.bench,
 for command in (
     "--help",
     "train --help",
-    "trace show run.parquet",
+    "trace show run.parquet --figure run.svg",
     "run --steps 10 --set lr=0.05",
     "runs",
     "sweep grid.toml --processes 1",
@@ -89,7 +89,7 @@ SENTENCES = {
 COMMANDS = {
     "demo": "Writing an HTML page needs jinja2: pip install 'latecomer[report]'",
     "reproduce mnist": "Writing an HTML page needs jinja2: pip install 'latecomer[report]'",
-    "trace show run.parquet --figure a.svg": "Drawing a figure needs matplotlib: pip install 'latecomer[report]'",
+    "report run.parquet": "Writing an HTML page needs jinja2: pip install 'latecomer[report]'",
     "sweep grid.toml --engine ray": "The Ray engine needs ray: pip install 'latecomer[ray]'",
     "train task.py:task --engine ray": "The Ray engine needs ray: pip install 'latecomer[ray]'",
     "train task.py:task --steps 5 --tensorboard logs": (

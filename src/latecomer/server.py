@@ -20,7 +20,7 @@ from .optim._kernels import is_finite
 from .policy import Async, Policy, Ticket
 from .policy.asking import cancelled, decided
 from .slots import Points, SlotPool
-from .trace import Trace
+from .trace import Header, Trace
 from .trace.recorder import Recorder
 
 __all__ = ["Outcome", "Server"]
@@ -414,6 +414,18 @@ class Server:
     def trace(self, model: str = "recorded") -> Trace:
         """Return the trace of the run so far."""
         return self._recorder.trace(model)
+
+    def recorded_since(self, row: int) -> tuple[Header, dict[str, NDArray[Any]], int]:
+        """Return the header and new rows of the trace so far, for a look at a run in progress.
+
+        Args:
+            row: Number of the first row to return.
+
+        Returns:
+            The header, copies of the rows, and the first row that may still change: where to begin next time.
+        """
+        columns, following = self._recorder.since(row)
+        return self._recorder.header("in progress"), columns, following
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run needs, in types that load with ``weights_only=True``; tensors are not copied."""

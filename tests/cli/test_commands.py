@@ -35,7 +35,7 @@ def leaves() -> dict[str, Any]:
 
 LEAVES = leaves()
 WITHOUT_TABLE = {"data get", "completion"}
-NOTHING_RANDOM = WITHOUT_TABLE | {"data list", "trace show", "methods list", "methods show", "runs", "replay"}
+NOTHING_RANDOM = WITHOUT_TABLE | {"data list", "trace show", "methods list", "methods show", "runs", "replay", "report"}
 SEEDS_OF_THE_PAPER = {"reproduce"}  # the plan names the seeds it is judged on
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import latecomer as lc
-from browser import CHROMIUM, opened
+from browser import needs_chromium, opened
 from latecomer.cli.main import main
 from latecomer.demo import runs as demo
 from latecomer.demo.tables import rows
@@ -95,7 +95,7 @@ def test_the_page_is_whole_and_the_same_every_time(
     assert fetched == []  # nothing comes from elsewhere
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+@needs_chromium
 @pytest.mark.parametrize("width", [1280, 400])
 def test_the_page_in_a_browser(page: Path, width: int, tmp_path: Path) -> None:
     """It opens without errors, shows every figure, and nothing sticks out to the side."""

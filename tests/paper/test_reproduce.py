@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from browser import CHROMIUM, opened
+from browser import needs_chromium, opened
 from evidence_support import best_at, fill
 from latecomer import data
 from latecomer.cli.main import main
@@ -102,7 +102,7 @@ def test_the_miniature_takes_every_step_and_says_that_it_decides_nothing(page: P
     assert not {spec["seed"] for spec in specs} & set(JUDGED_SEEDS)  # nobody looks at the plan's seeds early
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+@needs_chromium
 @pytest.mark.parametrize("width", [1280, 400])
 def test_the_page_in_a_browser(page: Path, width: int, tmp_path: Path) -> None:
     seen = opened(page, width, tmp_path)

@@ -40,7 +40,11 @@ class Group:
 
 
 COMMANDS: Mapping[str, Mapping[str, str | Group]] = {
-    "Train your own model": {"train": "train.Train", "replay": "train.ReplayCommand"},
+    "Train your own model": {
+        "train": "train.Train",
+        "report": "report.ReportCommand",
+        "replay": "replay.ReplayCommand",
+    },
     "Compare methods": {
         "demo": "demo.Demo",
         "run": "sweep.One",
@@ -66,8 +70,6 @@ COMMANDS: Mapping[str, Mapping[str, str | Group]] = {
     },
 }
 """Every command by use: the place of its class, or its group of commands."""
-_MOVED = {"report": "latecomer reproduce mnist --from-store"}
-"""Commands that there were, and what to write instead."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -89,8 +91,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     name, *rest = argv
     if name.startswith("-"):
         return _refused(f"there is no option {name!r} before a command", name, ["--help", "--version"])
-    if name in _MOVED:
-        return _refused(f"there is no command {name!r} any more: write {_MOVED[name]}", "", ())
     if name not in known:
         return _refused(f"there is no command {name!r}", name, known)
     found = known[name]

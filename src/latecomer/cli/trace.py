@@ -95,7 +95,7 @@ class Show:
     file: tyro.conf.Positional[Path]
     """The trace."""
     figure: Path | None = None
-    """Also draw a timeline of the workers, as SVG, if the trace has a clock."""
+    """Also draw a timeline of the workers, as SVG."""
     share: float = 1.0
     """Share of the run to draw, from its start."""
     json: Json = False

@@ -1,4 +1,4 @@
-"""``latecomer train`` and ``latecomer replay``: real workers on a user's own task, and recorded runs again."""
+"""``latecomer train``: real workers on a user's own task."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ import tyro
 from .._util.checks import AT_LEAST_ZERO
 from .._util.files import atomic, writable, writable_file
 from .._util.imports import import_file
-from .._util.suggest import unknown
-from ._options import Imports, Pairs, hyper_parameters, import_all, pairs
+from ._options import Imports, Pairs, hyper_parameters, import_all
 from ._output import Json, print_text, show
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["ReplayCommand", "Train", "load_task"]
+__all__ = ["Train", "load_task"]
 
 
 @dataclass(frozen=True)
@@ -218,62 +217,6 @@ class Train:
         for file in (task, *self.imports):
             cloudpickle.register_pickle_by_value(sys.modules[file.stem])
         return RayEngine(**given)
-
-
-@dataclass(frozen=True)
-class ReplayCommand:
-    """Replay a recorded run: the same bits, or another method on exactly the same schedule.
-
-    Example: latecomer replay run.parquet --task path/to/script.py:task --method catch-up
-    """
-
-    record: tyro.conf.Positional[Path]
-    """The trace that train or fit recorded."""
-    task: str | None = None
-    """The task of the run: a Python file and a name in it."""
-    problem: str | None = None
-    """Or the name of a problem of the library."""
-    problem_set: Pairs = ()
-    """Arguments of the problem, as name=value."""
-    method: str | None = None
-    """Another method than the recorded one."""
-    set: Pairs = ()
-    """Hyper-parameters that differ from the recorded ones, as name=value; the others stay as they were recorded."""
-    evaluate_every: int | None = None
-    """Arrivals between evaluations; as in the recorded run if left out."""
-    imports: Imports = ()
-    """A Python file that registers methods of your own; may be repeated."""
-    device: str | None = None
-    """Where gradients are computed; the recorded kind of device, if this machine has one, if left out."""
-    server_device: str | None = None
-    """Where the parameters are; likewise."""
-    json: Json = False
-    """Print the verdict and the last evaluation as JSON on stdout, and everything else on stderr."""
-
-    def run(self, console: Console) -> None:
-        """Replay, print the verdict."""
-        import_all(self.imports)
-        if (self.task is None) == (self.problem is None):
-            raise ValueError("name what was trained: either --task script.py:task, or --problem with a name")
-        problem: Any
-        if self.task is not None:
-            problem = load_task(self.task)
-        else:
-            from ..problems import PROBLEMS
-
-            if self.problem not in PROBLEMS:
-                raise ValueError(unknown("problem", self.problem, PROBLEMS))
-            problem = PROBLEMS[self.problem](**pairs(self.problem_set, "--problem-set"))
-        from ..training import replay
-
-        found = replay(
-            self.record, problem, method=self.method, evaluate_every=self.evaluate_every, progress=console,
-            device=self.device, server_device=self.server_device, **pairs(self.set),
-        )  # fmt: skip
-        final = {name: value for name, value in found.run.final.items() if isinstance(value, (int, float))}
-        last = ", ".join(f"{name} {value:,.6g}" for name, value in final.items())
-        data = {"method": found.run.method, "verdict": found.verdict, "difference": found.difference, "final": final}
-        show(console, f"{found.verdict}\n{last}", data)
 
 
 def load_task(words: str) -> Any:

@@ -17,6 +17,7 @@ from ..policy import Ticket
 from ..server import Outcome, Server
 
 if TYPE_CHECKING:
+    from .faults import Fault
     from .result import Run
 
 __all__ = ["Callback", "LiveRun", "OnArrival", "ProgressBar", "TensorBoard", "all_callbacks"]
@@ -29,6 +30,14 @@ class LiveRun(Protocol):
     """What a callback may use of a run in progress; a run on real workers has more, see `latecomer.training`."""
 
     steps: int
+
+    @property
+    def method(self) -> str:
+        """Name of the method."""
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Its hyper-parameters."""
 
     @property
     def server(self) -> Server:
@@ -63,8 +72,14 @@ class Callback:
         7
     """
 
+    def started(self, run: LiveRun) -> None:
+        """Handle the start of the run, once, before its workers start."""
+
     def arrived(self, run: LiveRun, ticket: Ticket, outcome: Outcome, loss: float) -> None:
         """Handle an arrival; ``loss`` is the loss of its batch, NaN if unknown."""
+
+    def faulted(self, run: LiveRun, fault: Fault) -> None:
+        """Handle a fault on real workers that did not end the run: a death, a job that raised, a NaN."""
 
     def evaluated(self, run: LiveRun, row: Mapping[str, Any]) -> None:
         """Handle a new row of the history, after every evaluation."""

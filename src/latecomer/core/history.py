@@ -6,11 +6,13 @@ from typing import Any
 
 import polars as pl
 
-__all__ = ["COLUMNS", "History"]
+__all__ = ["COLUMNS", "MEANS", "History"]
 
 COLUMNS = ("update", "time", "arrival", "train_loss", "delay")
 """Columns of a history besides the metrics."""
-_NUMBERS = {"time": pl.Float64, "train_loss": pl.Float64, "delay": pl.Float64}
+MEANS = ("time", "train_loss", "delay")
+"""Those of them that are numbers or null."""
+_NUMBERS = dict.fromkeys(MEANS, pl.Float64)
 
 
 class History:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..server import Server
 from ..trace import Trace
+from .faults import Fault
 from .history import COLUMNS
 
 __all__ = ["Run", "RunWarning"]
@@ -43,6 +44,7 @@ class Run:
         given_up: Sample seeds of tickets that failed too often and counted with weight zero, by ticket number.
         non_finite: Number of contributions with a NaN or an infinity; they counted with weight zero.
         ignored: Number of answers that came twice or too late.
+        faults: What went wrong, in order; of more than 1,000 the first and the last 500.
         diverged_at: The arrival at which the run was stopped because it had diverged, or None.
         resumed_at: Number of arrivals counted before this call, 0 for a new run.
         seconds: Seconds that this call trained, without the start of the workers.
@@ -73,6 +75,7 @@ class Run:
     given_up: Mapping[int, int] = field(default_factory=dict)
     non_finite: int = 0
     ignored: int = 0
+    faults: tuple[Fault, ...] = ()
     diverged_at: int | None = None
     resumed_at: int = 0
     seconds: float = 0.0

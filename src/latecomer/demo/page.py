@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from markupsafe import Markup
-
-from ..report.html import render
+from ..report.html import Markup, render
 from ..trace import Trace
 from . import figures
 from .runs import DemoRun

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from markupsafe import Markup
 
-from ..report.html import render
+from ..report.html import Markup, render
 from ..report.style import Figure, save_figure
 from .evidence import OURS, PAPER, TESTS, TRAINED
 from .figures import evidence as figures

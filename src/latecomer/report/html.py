@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from .._util.extras import needs
 
 with needs("report", "jinja2", "Writing an HTML page"):
     import jinja2
+    from markupsafe import Markup
 
-__all__ = ["render"]
+__all__ = ["Markup", "render"]
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    loader = jinja2.PackageLoader("latecomer.report")
+    return jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, loader=loader)
 
 
 def render(template: str, **values: Any) -> str:
@@ -19,6 +27,4 @@ def render(template: str, **values: Any) -> str:
         >>> render("base.html").startswith("<!doctype html>")
         True
     """
-    loader = jinja2.PackageLoader("latecomer.report")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, loader=loader)
-    return environment.get_template(template).render(**values)
+    return _environment().get_template(template).render(**values)

@@ -114,6 +114,16 @@ class Simulation:
         return float(self._end[self.trace.rows[arrivals - 1]]) if arrivals else 0.0
 
     @property
+    def method(self) -> str:
+        """Name of the method."""
+        return self.state.method
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Its hyper-parameters."""
+        return self.state.options
+
+    @property
     def over(self) -> bool:
         """Whether the simulation has ended."""
         return self.stopped or self.server.arrivals >= self.steps or self.state.diverged_at is not None
@@ -274,6 +284,8 @@ def simulate(
         for callback in every_callback:
             stack.callback(callback.closed)
         run = Simulation(problem, method, trace, options, **given, callbacks=every_callback)
+        for callback in every_callback:
+            callback.started(run)
         folder = None
         if checkpoint is not None:
             folder = RunFolder(checkpoint, every=save_every, keep=kept, run=run.describe())

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from .._util.seeds import sample_seeds
 from ..policy import Ticket
@@ -99,11 +100,14 @@ class Recorder:
         c["status"][row], c["ended"][row] = _CODES[status], arrivals
         self.strict = False
 
-    def trace(self, model: str) -> Trace:
-        """Return the rows as a trace."""
-        columns = {name: np.array(values) for name, values in self._columns.items()}
-        no_times = np.full(len(columns["ticket"]), np.nan)
-        header = Header(
+    def since(self, row: int) -> tuple[dict[str, NDArray[Any]], int]:
+        """Return copies of the rows from this one on, and the first row that may still change."""
+        columns = {name: np.array(values[row:]) for name, values in self._columns.items()}
+        return columns, min(self._rows.values(), default=len(self._columns["ticket"]))
+
+    def header(self, model: str) -> Header:
+        """Return the header of the trace so far."""
+        return Header(
             workers=self.workers,
             seed=self.seed,
             policy=self.policy,
@@ -116,8 +120,13 @@ class Recorder:
             given_up=tuple(self._given_up),
             versions={"numpy": np.__version__, "python": platform.python_version(), "torch": torch.__version__},
         )
+
+    def trace(self, model: str) -> Trace:
+        """Return the rows as a trace."""
+        columns = {name: np.array(values) for name, values in self._columns.items()}
+        no_times = np.full(len(columns["ticket"]), np.nan)
         samples = sample_seeds(self.seed, self.tickets)[columns["ticket"]]
-        return Trace(header, {"sample": samples, "start": no_times, "end": no_times, **columns})
+        return Trace(self.header(model), {"sample": samples, "start": no_times, "end": no_times, **columns})
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rows as tensors."""

@@ -13,7 +13,7 @@ from .schema import STATUSES
 if TYPE_CHECKING:
     from .table import Trace
 
-__all__ = ["describe", "summary"]
+__all__ = ["describe", "group_rows", "summary"]
 
 
 def describe(trace: Trace) -> str:
@@ -75,9 +75,15 @@ def summary(trace: Trace) -> dict[str, Any]:
         found["mean_in_flight"] = float(trace.in_flight.mean())
         if header.clock != "none":
             found["seconds"] = float(trace.end.max() - np.nanmin(trace.columns["start"]))
-    found["groups"] = [_row(name, trace.delay[trace.group == i], trace) for i, name in enumerate(header.groups)]
+    found["groups"] = group_rows(trace)
     found["rows"] = [_row(i, trace.delay[trace.worker == i], trace) for i in range(header.workers)]
     return found
+
+
+def group_rows(trace: Trace, most: int | None = None) -> list[dict[str, Any]]:
+    """Return the statistics of the arrivals of each group, or of the first ``most`` of them."""
+    names = trace.header.groups[:most]
+    return [_row(name, trace.delay[trace.group == i], trace) for i, name in enumerate(names)]
 
 
 def _row(name: object, own: NDArray[np.int64], trace: Trace) -> dict[str, Any]:

@@ -42,6 +42,20 @@ class Trace:
         missing = [name for name in COLUMNS if name not in columns]
         if missing:
             raise TraceError(f"A trace needs the columns {', '.join(missing)}")
+        self._set(header, columns)
+        check_trace(self.header, self.columns)
+
+    @classmethod
+    def unchecked(cls, header: Header, columns: Mapping[str, NDArray[Any]]) -> Trace:
+        """Return rows that a server has just recorded as a trace, without the checks: for a look at a run in progress.
+
+        The samples may be missing, because nobody will replay it.
+        """
+        trace = cls.__new__(cls)
+        trace._set(header, {"sample": np.zeros(len(columns["ticket"]), np.uint64), **columns})
+        return trace
+
+    def _set(self, header: Header, columns: Mapping[str, NDArray[Any]]) -> None:
         self.header = header
         self.columns: dict[str, NDArray[Any]] = {}
         for name, dtype in COLUMNS.items():
@@ -50,7 +64,6 @@ class Trace:
             ).view()  # read-only here, not for the caller
             column.setflags(write=False)
             self.columns[name] = column
-        check_trace(self.header, self.columns)
 
     # ---- one entry per arrival ----------------------------------------------------------------------------------
 

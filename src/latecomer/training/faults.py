@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 
 from .._util.warn import warn
+from ..core.faults import Fault, FaultLog
 from ..engines import Died, Engine, Event, Failed
 from ..policy import Ticket
 from ..server import Outcome, Server
@@ -43,11 +44,13 @@ class FaultHandling(ABC):
 
     def __init__(self, workers: int, max_workers: int, attempts: int) -> None:
         self.deaths = self.failures = self.reissued = self.ignored = 0
+        self.faults = FaultLog()
         self.reasons: dict[int, str] = {}
         self._failed_attempts: dict[int, int] = {}  # ticket -> number of failed attempts
         self._up: set[int] = set()  # workers that are ready or have a job
         self._idle: set[int] = set()
         self._being_killed: set[int] = set()  # killed workers whose death the engine has not reported yet
+        self._cancelled: set[int] = set()  # those of them whose ticket the policy cancelled
         self._timed_out: set[int] = set()  # those of them that took longer than ``timeout``
         self._job_started: dict[int, float] = {}  # worker -> time at which it got its job
         self._seats, self._startup_failures = WorkerSeats(workers), StartupFailures(max_workers, attempts)
@@ -77,6 +80,10 @@ class FaultHandling(ABC):
         """Return how many seconds the run has waited for its first workers, 0 once training has begun."""
 
     @abstractmethod
+    def _faulted(self, fault: Fault) -> None:
+        """Tell the callbacks about a fault."""
+
+    @abstractmethod
     def _enqueue(self, events: Sequence[Event]) -> None:
         """Queue new events."""
 
@@ -99,11 +106,25 @@ class FaultHandling(ABC):
         self._up.discard(worker)
         self._being_killed.discard(worker)
         self.engine.restart(event.seat)
-        reason = f"no answer within timeout={self.timeout:g} s" if worker in self._timed_out else event.reason
+        timed_out = worker in self._timed_out
+        reason = f"no answer within timeout={self.timeout:g} s" if timed_out else event.reason
         self._timed_out.discard(worker)
         ticket = self.server.holds(worker)
+        self._note_death(worker, ticket, reason, timed_out)
         if ticket is not None and not never_ready:  # a worker that never started cannot have died of its ticket
             self._retry(ticket, reason)
+
+    def _note_death(self, worker: int, ticket: Ticket | None, reason: str, timed_out: bool = False) -> None:
+        """Note a death as a fault, unless the policy wanted it."""
+        if worker in self._cancelled:
+            self._cancelled.discard(worker)
+        else:
+            self._note("timed out" if timed_out else "died", worker, ticket, reason)
+
+    def _note(self, kind: str, worker: int | None = None, ticket: Ticket | None = None, reason: str = "") -> None:
+        """Keep a fault, and tell the callbacks."""
+        number = None if ticket is None else ticket.number
+        self._faulted(self.faults.add(kind, self.now, self.server.arrivals, worker, number, reason))
 
     def _retry(self, ticket: Ticket, reason: str, raised: Failed | None = None) -> None:
         """Issue a failed ticket again, or give it up after ``attempts`` failures."""
@@ -120,6 +141,7 @@ class FaultHandling(ABC):
             where = f" ({raised.where})" if raised.where else ""
             raise ValueError(f"The task raised on its first tickets: {reason}{where}")
         self._report(ticket, failed, reason)
+        self._note("given up", ticket.worker, ticket, reason)
         self._arrived(ticket, self.state.give_up(ticket, self.now, raised is not None), math.nan)
         self._emit_deferred_warnings()
 

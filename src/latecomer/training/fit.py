@@ -306,6 +306,7 @@ def _run(loop: TrainingLoop, saver: Saver | None, path: Path | None, about: Mapp
     with contextlib.ExitStack() as stack, interrupts_between_arrivals() as interrupted:
         for callback in loop.callbacks:
             stack.callback(callback.closed)
+            callback.started(loop)
         stack.callback(loop.engine.close)
         if saver is None:
             loop.start()
@@ -347,6 +348,7 @@ def _run(loop: TrainingLoop, saver: Saver | None, path: Path | None, about: Mapp
             given_up=trace.given_up,
             non_finite=server.non_finite,
             ignored=loop.ignored,
+            faults=tuple(loop.faults),
             diverged_at=state.diverged_at,
             seconds=loop.now - begun,
             resumed_at=before,
@@ -359,7 +361,9 @@ def _run(loop: TrainingLoop, saver: Saver | None, path: Path | None, about: Mapp
 def _record(loop: TrainingLoop, path: Path, about: Mapping[str, Any]) -> None:
     try:
         places = {"devices": sorted(loop.devices), "server_device": device_kind(loop.state.flat.device)}
-        about = {**about, **places, "threads": loop.threads}
-        write_record(loop.server.trace("recorded by fit"), path, loop.state.flat.x, about)
+        about = {**about, **places, "threads": loop.threads, "steps": loop.steps, "faults": loop.faults.state_dict()}
+        about["diverged_at"] = loop.state.diverged_at
+        history = loop.evaluator.history.table()
+        write_record(loop.server.trace("recorded by fit"), path, loop.state.flat.x, about, history)
     except OSError as error:
         warn(f"The record could not be written to {path} ({error.strerror})")

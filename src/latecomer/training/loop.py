@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._util.checks import whole_number
 from .._util.warn import warn
 from ..core.callbacks import Callback
 from ..core.checkpoint import loading
+from ..core.faults import Fault
 from ..engines import Died, Done, Engine, Event, Failed, Job, Ready, WorkerSpec
 from ..optim import AsyncOptimizer
 from ..policy import Ticket
@@ -94,6 +95,16 @@ class TrainingLoop(FaultHandling):
         return self.state.optimizer
 
     @property
+    def method(self) -> str:
+        """Name of the method."""
+        return self.state.method
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Its hyper-parameters."""
+        return self.state.options
+
+    @property
     def now(self) -> float:
         """Seconds on the run's clock; it does not run while the server is down or too few workers are ready."""
         return self._base if self._waiting else time.monotonic() - self._zero
@@ -109,6 +120,10 @@ class TrainingLoop(FaultHandling):
     def _evaluated(self, row: dict[str, Any]) -> None:
         for callback in self.callbacks:
             callback.evaluated(self, row)
+
+    def _faulted(self, fault: Fault) -> None:
+        for callback in self.callbacks:
+            callback.faulted(self, fault)
 
     def kill(self, worker: int) -> bool:
         """Kill a worker; return False if it is being killed already, or never started.
@@ -162,9 +177,11 @@ class TrainingLoop(FaultHandling):
             self.devices |= set(state.get("devices", ()))
             self._failed_attempts, before = dict(state["tried"]), [int(count) for count in state["counts"]]
             evaluator.load_state_dict(state["evaluator"])
+            if "faults" in state:
+                self.faults.load_state_dict(state["faults"])
         recovery = JournalRecovery(
             run, self.engine, evaluator, self._startup_failures, attempts=self.attempts, timeout=self.timeout,
-            interrupted=self.interrupted, failed_attempts=self._failed_attempts,
+            interrupted=self.interrupted, failed_attempts=self._failed_attempts, faults=self.faults,
         )  # fmt: skip
         recovery.handle(evaluator.evaluate_if_due(self._restore_clock()))
         done = recovery(entries)
@@ -175,6 +192,7 @@ class TrainingLoop(FaultHandling):
         self._seats = WorkerSeats(self.server.workers)
         self._events.extend(event for _, event in sorted(recovery.up.items()))
         self._restore_clock()
+        self._note("server restarted", reason=f"the run resumes at arrival {self.server.arrivals:,}")
         return done
 
     def _check_worker_count(self, state: dict[str, Any], entries: Sequence[Entry]) -> None:
@@ -204,6 +222,7 @@ class TrainingLoop(FaultHandling):
             "counts": [self.deaths, self.failures, self.reissued],
             "tried": dict(self._failed_attempts),
             "devices": sorted(self.devices),
+            "faults": self.faults.state_dict(),
         }
 
     # ---- the loop -----------------------------------------------------------------------------------------------
@@ -255,6 +274,7 @@ class TrainingLoop(FaultHandling):
                 if isinstance(event, Died) and worker in self._being_killed:
                     self._being_killed.discard(worker)
                     self.deaths += 1
+                    self._note_death(worker, self.server.holds(worker), event.reason, worker in self._timed_out)
 
     def _over(self) -> bool:
         return self._stopped or self.server.arrivals >= self.steps or self.state.diverged_at is not None
@@ -299,6 +319,7 @@ class TrainingLoop(FaultHandling):
             ticket = self._ticket(worker, event.number)
             if ticket is not None:
                 self.failures += 1
+                self._note("raised", worker, ticket, event.reason)
                 self._mark_idle(worker)
                 self._retry(ticket, event.reason, raised=event)
         elif isinstance(event, Died):
@@ -341,6 +362,8 @@ class TrainingLoop(FaultHandling):
         self._mark_idle(worker)
         self._emit_deferred_warnings()  # a ticket has succeeded, so not all of them fail
         outcome = self.state.arrive(ticket, finite=event.finite, group=event.group, at=self.now)
+        if not outcome.finite:
+            self._note("not finite", worker, ticket, "counts with weight zero")
         self._arrived(ticket, outcome, event.loss)
 
     def _mark_idle(self, worker: int) -> None:
@@ -352,7 +375,8 @@ class TrainingLoop(FaultHandling):
     def _arrived(self, ticket: Ticket, outcome: Outcome, loss: float) -> None:
         self._failed_attempts.pop(ticket.number, None)
         for cancelled in outcome.cancelled:  # the worker is still computing: only a new process is free
-            self.kill(cancelled.worker)
+            if self.kill(cancelled.worker):
+                self._cancelled.add(cancelled.worker)
         self.evaluator.history.count(loss, outcome.delay)
         for callback in self.callbacks:
             callback.arrived(self, ticket, outcome, loss)

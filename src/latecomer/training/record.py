@@ -1,33 +1,66 @@
-"""The record of a run: its trace, and beside it a file with the final parameters and the method."""
+"""The record of a run: its trace, and beside it a file with the final parameters, the method, history and faults."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+import torch
 from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from .._util.files import atomic, check_distinct
 from .._util.wording import in_short
+from ..core.faults import FaultLog
 from ..core.flat import digest
+from ..core.history import MEANS
 from ..trace import Trace
 
-__all__ = ["as_recorded", "beside", "check_outputs", "read_record", "write_record"]
+__all__ = [
+    "as_recorded",
+    "beside",
+    "check_outputs",
+    "read_record",
+    "recorded_faults",
+    "recorded_history",
+    "write_record",
+]
+
+_COUNTED = ("update", "arrival")  # columns of a history that are whole numbers
 
 
-def write_record(trace: Trace, path: Path, x: Tensor, about: Mapping[str, Any]) -> Path:
-    """Write a trace and, beside it, the final parameters and a description of the run, with a digest of both."""
+def write_record(
+    trace: Trace, path: Path, x: Tensor, about: Mapping[str, Any], history: pl.DataFrame | None = None
+) -> Path:
+    """Write a trace and, beside it, the final parameters, the history and a description, with a digest of all.
+
+    The history is a tensor, one row per evaluation, in which what is missing is NaN; its digest and the names of its
+    columns are in the description.
+    """
     trace.save(path)
-    text = _text({**about, "trace": trace.digest})
+    tensors = {"x": x.detach().to("cpu", copy=True)}
+    about = {**about, "trace": trace.digest}
+    if history is not None and history.height:
+        tensors["history"] = _numbers(history)
+        about["history"] = {"columns": history.columns, "sha256": digest(tensors["history"])}
+    text = _text(about)
     with atomic(beside(path)) as temporary:
-        final = {"x": x.detach().to("cpu", copy=True)}
-        temporary.write_bytes(save(final, {"latecomer": text, "sha256": _seal(text, x)}))
+        temporary.write_bytes(save(tensors, {"latecomer": text, "sha256": _seal(text, x)}))
     return path
+
+
+def _numbers(history: pl.DataFrame) -> Tensor:
+    """Return a history as a matrix; what is no number is NaN."""
+    rows = [
+        [float(value) if isinstance(value, (int, float)) else math.nan for value in row] for row in history.iter_rows()
+    ]
+    return torch.tensor(rows, dtype=torch.float64)
 
 
 def read_record(path: Path, trace: Trace) -> tuple[Tensor | None, dict[str, Any]]:
@@ -53,6 +86,37 @@ def read_record(path: Path, trace: Trace) -> tuple[Tensor | None, dict[str, Any]
     if about.get("trace", trace.digest) != trace.digest:
         raise ValueError(f"{file.name} belongs to another run than {path.name}: a record is both files")
     return x, about
+
+
+def recorded_history(path: Path, about: Mapping[str, Any]) -> pl.DataFrame | None:
+    """Return the history of a record, None if it has none; a missing value is null in the first columns, else NaN."""
+    stated = about.get("history")
+    if stated is None:
+        return None
+    file = beside(path)
+    try:
+        with safe_open(file, "pt") as opened:
+            rows = opened.get_tensor("history")
+        names = [str(name) for name in stated["columns"]]
+        if digest(rows) != stated["sha256"] or rows.dtype != torch.float64 or rows.shape[1:] != (len(names),):
+            raise ValueError("its history does not match its SHA-256")
+        table = pl.DataFrame(rows.numpy(), schema=names)
+    except Exception as error:  # whatever a damaged file makes the reader raise
+        raise ValueError(f"{file} is damaged: {in_short(error)}") from error
+    whole = [pl.col(name).cast(pl.Int64) for name in _COUNTED if name in names]
+    return table.with_columns(*whole, *(pl.col(name).fill_nan(None) for name in MEANS if name in names))
+
+
+def recorded_faults(path: Path, about: Mapping[str, Any]) -> FaultLog | None:
+    """Return the faults of a record, None if it has no list of them."""
+    if "faults" not in about:
+        return None
+    log = FaultLog()
+    try:
+        log.load_state_dict(about["faults"])
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise ValueError(f"{beside(path)} is damaged: its faults cannot be read") from error
+    return log
 
 
 def as_recorded(value: Any) -> Any:

@@ -28,7 +28,7 @@ from ..trace import Trace
 from .record import as_recorded, read_record
 from .task import Task
 
-__all__ = ["Replayed", "replay"]
+__all__ = ["Replayed", "check_task", "replay"]
 
 
 @dataclass(frozen=True)
@@ -169,6 +169,21 @@ def replay(
     )
     verdict = f"{rule.name} lands {difference:.3g} away from the recorded parameters (largest difference); {reason}."
     return Replayed(run, recorded, difference, verdict)
+
+
+def check_task(record: str | os.PathLike[str], problem: Problem) -> str:
+    """Raise if this cannot be the task of a recorded run; return a doubt as a sentence, empty if there is none."""
+    check_problem(problem)
+    path = Path(record)
+    trace = Trace.load(path)
+    _, about = read_record(path, trace)
+    model = FlatModule(problem.model(int(about.get("seed", trace.header.seed))))
+    difference = first_difference(str(about["model"]), structure(model.module)) if "model" in about else ""
+    if difference:
+        raise ValueError(f"{path.name} is the record of another task: {difference}")
+    if "start" in about and digest(model.x) != about["start"]:
+        return "The task starts from other parameters than the recorded run, so the two cannot be compared exactly."
+    return ""
 
 
 def _groups(about: dict[str, Any], rule: Method, same_rule: bool) -> list[NamedGroup] | None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 from .._util.warn import warn
+from ..core.faults import FaultLog
 from ..engines import Died, Done, Engine, Event, Failed, Job, Ready
 from .evaluator import Evaluator
 from .journal import ABSENT, COUNTED, Entry
@@ -31,6 +32,7 @@ class JournalRecovery:
         timeout: Seconds after which a job counts as hung, or None.
         interrupted: Ends the recovery as soon as it has an entry.
         failed_attempts: Number of failed attempts per ticket; updated in place.
+        faults: The faults of the run; those of the journal are added.
     """
 
     def __init__(
@@ -44,10 +46,12 @@ class JournalRecovery:
         timeout: float | None = None,
         interrupted: Sequence[int] = (),
         failed_attempts: dict[int, int] | None = None,
+        faults: FaultLog | None = None,
     ) -> None:
         self.state, self.engine, self.evaluator, self.startup_failures = state, engine, evaluator, startup_failures
         self.attempts, self.timeout, self.interrupted = attempts, timeout, interrupted
         self.failed_attempts = {} if failed_attempts is None else failed_attempts
+        self.faults = FaultLog() if faults is None else faults
         self.deaths = self.failures = self.reissued = 0
         self.up: dict[int, Ready] = {}
 
@@ -65,6 +69,9 @@ class JournalRecovery:
             if entry.kind in (b"L", b"G") and entry.group != ABSENT:
                 self.failed_attempts[entry.number] = self.failed_attempts.get(entry.number, 0) + 1
                 self.failures, self.deaths = self.failures + bool(entry.group), self.deaths + (not entry.group)
+                kind = "given up" if entry.kind == b"G" else "raised" if entry.group else "died"
+                arrivals, reason = self.state.server.arrivals, "before the server stopped"
+                self.faults.add(kind, entry.at, arrivals, entry.worker, entry.number, reason)
             if counted is not None:
                 self.failed_attempts.pop(entry.number, None)
                 outcome, loss = counted
