@@ -237,4 +237,6 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int = -1)
         return "".join(f"<{tag}{kind}>{Markup.escape(cell)}</{tag}>" for kind, cell in zip(kinds, row, strict=True))
 
     body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
-    return f'<div class="table"><table><thead><tr>{cells(heads, "th")}</tr></thead><tbody>{body}</tbody></table></div>'
+    narrow = ' class="narrow"' if len(heads) <= 3 else ""
+    head = f"<thead><tr>{cells(heads, 'th')}</tr></thead>"
+    return f'<div class="table"><table{narrow}>{head}<tbody>{body}</tbody></table></div>'
