@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import (
         bench,
+        comparison,
         data,
         delays,
         engines,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         trace,
         training,
     )
+    from .comparison import compare
     from .core.result import Run
     from .server import Server
     from .simulation import simulate
@@ -38,6 +40,8 @@ __all__ = [
     "Trace",
     "__version__",
     "bench",
+    "compare",
+    "comparison",
     "data",
     "delays",
     "engines",
@@ -61,6 +65,7 @@ _HOMES = {
     "Server": "server",
     "Task": "training",
     "Trace": "trace",
+    "compare": "comparison",
     "fit": "training",
     "simulate": "simulation",
 }

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import polars as pl
 import pytest
 
 from latecomer.cli.main import main
-from latecomer.experiments import Grid, RunSpec, Store, Sweep, missing, run_sweep
+from latecomer.experiments import Grid, RunSet, RunSpec, Store, Sweep, missing, run_sweep
 from latecomer.experiments.pieces import Pieces
 from latecomer.experiments.store import _host_id
 from latecomer.experiments.sweep import run_one
@@ -311,3 +312,14 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         words = capsys.readouterr().err
         assert words.startswith("latecomer: ")
         assert words.count("\n") == 1
+
+
+def test_a_set_of_runs_is_run_like_a_sweep(tmp_path: Path) -> None:
+    one = small().runs()[0]
+    other = RunSpec("digits", "async-sgd", "uniform", 5, options={"lr": 0.1}, delay_options={"workers": 2})
+    runs = RunSet("mixed", (one, other, one))
+    assert [run.problem for run in missing(runs, Store(tmp_path))] == ["quadratic", "digits"]
+    assert len(list(run_sweep(runs, Store(tmp_path), processes=1))) == 2
+    assert missing(runs, Store(tmp_path)) == []
+    with pytest.raises(ValueError, match="async-sgd has no option 'beta'"):
+        RunSet("bad", (replace(other, options={"lr": 0.1, "beta": 0.1}),)).runs()

@@ -16,6 +16,7 @@ from latecomer.core.flat import FlatModule
 from latecomer.problems import Digits, Logistic, Quadratic
 from latecomer.problems.base import scores
 from latecomer.problems.digits import digit_images
+from latecomer.problems.images import some_of
 from latecomer.problems.networks import cnn
 
 
@@ -207,3 +208,36 @@ def test_logistic_is_convex_and_its_minimum_certified(data: str, monkeypatch: py
 def test_bad_problems(make, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         make()
+
+
+def test_the_validation_digits_are_neither_trained_on_nor_tested_on() -> None:
+    (train, _), (held, labels) = digit_images("validation")
+    rows = {part.tobytes() for part in train}
+    test = {part.tobytes() for part in digit_images()[1][0]}
+    own = {part.tobytes() for part in held}
+    assert not own & rows
+    assert not own & test
+    assert set(labels) == set(range(10))
+    with pytest.raises(ValueError, match="Invalid split value: 'train'"):
+        Digits(split="train")
+    assert repr(Digits()) == "Digits(network='cnn', cubic=True, slow_class=9, batch_size=16)"
+    assert "split='validation'" in repr(Digits(split="validation"))
+
+
+def test_losses_of_groups_average_to_the_loss() -> None:
+    digits = Digits(network="mlp")
+    model = digits.model(0)
+    with torch.no_grad():
+        fast, slow = digits.losses_by_group(model)
+        share = np.isin(digits._test_labels, [9]).mean()
+        assert (1 - share) * fast + share * slow == pytest.approx(digits.evaluate(model)["loss"], rel=1e-5)
+    quadratic = Quadratic(dimensions=2, curvature=(1.0, 1.0), centres=(0.0, 3.0), start=5.0)
+    assert quadratic.losses_by_group(quadratic.model(0)) == (25.0, 4.0)
+
+
+def test_few_images_are_spread_over_the_split() -> None:
+    images, labels = np.arange(10), np.arange(10)
+    assert some_of((images, labels), None)[1] is labels
+    assert some_of((images, labels), 4)[1].tolist() == [0, 3, 6, 9]
+    with pytest.raises(ValueError, match="Invalid evaluated value: 0"):
+        some_of((images, labels), 0)

@@ -210,3 +210,11 @@ def test_bad_problems(options: dict[str, object], error: type[Exception], messag
 def test_costs_need_a_repeat() -> None:
     with pytest.raises(ValueError, match="Invalid repeats value: 0"):
         tiny().costs(repeats=0)
+
+
+def test_the_halves_of_the_held_out_text_do_not_overlap() -> None:
+    whole, first, second = (tiny(split=split)._held_out for split in ("all", "validation", "test"))
+    assert torch.equal(torch.cat([first, second]), whole)
+    assert abs(len(first) - len(second)) <= 1
+    with pytest.raises(ValueError, match="Invalid split value: 'train'"):
+        tiny(split="train")

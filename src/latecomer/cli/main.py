@@ -49,6 +49,7 @@ COMMANDS: Mapping[str, Mapping[str, str | Group]] = {
         "demo": "demo.Demo",
         "run": "sweep.One",
         "sweep": "sweep.SweepCommand",
+        "compare": "compare.Compare",
         "runs": "sweep.ListRuns",
         "reproduce": "reproduce.ReproduceCommand",
     },

@@ -13,8 +13,8 @@ from rich.console import Console
 from .. import data
 from .._util.checks import whole_number
 from .._util.files import writable
+from .._util.revision import commit
 from ..core.gradient import one_thread
-from ..paper.plan import commit
 from ..paper.pretraining import STAND_INS, TASKS, Task, pretrain
 from ..paper.weights import Weights, add_file, add_trained, read_list
 from ._entry import run as run_command

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import tyro
 
 from .._util.files import writable
 from ._output import Json, print_text, show
+from ._runs import Runner
 from .data import look_in
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ..experiments import Store, Sweep
-    from ..experiments.pieces import FinishedRuns, Pieces
+    from ..experiments.pieces import FinishedRuns
     from ..paper.scale import Scale
     from ..paper.verdicts import Findings
 
@@ -83,24 +83,22 @@ class ReproduceCommand:
 
     def run(self, console: Console) -> None:
         """Fetch, run, judge, draw."""
-        from .._util.checks import POSITIVE, whole_number
         from ..experiments import Store
         from ..experiments.pieces import Pieces
         from ..paper import evidence_page  # noqa: F401 - raise for a missing extra before hours of runs, not after
         from ..paper.scale import SCALES
 
-        whole_number("--processes", self.processes, least=1)
-        POSITIVE.check("--hours", self.hours)
-        POSITIVE.check("--every", self.every)
         scale = SCALES[self.size]
         stages = self._chosen_stages(scale)
         committed = Pieces(self.pieces) if self.size != "quick" else None
         store = Store(self.store or (Path("runs") if self.size == "standard" else self.out / "runs"))
+        standard = self.size == "standard"
+        runner = Runner(store, committed, standard, self.processes, self.hours, self.every, self.dry_run)
         if not self.from_store:
             print_text(console, self._first_line())
-            self._make_runs(stages, store, committed, console)
+            self._make_runs(stages, runner, console)
         if not self.dry_run:
-            self._write(committed if committed is not None and self.size == "standard" else store, console)
+            self._write(committed if committed is not None and standard else store, console)
 
     def _chosen_stages(self, scale: Scale) -> list[str]:
         own = [stage for stage in _STAGES[self.name] if stage in scale.stages]
@@ -126,18 +124,16 @@ class ReproduceCommand:
 
     # ---- runs ---------------------------------------------------------------------------------------------------
 
-    def _make_runs(self, stages: list[str], store: Store, committed: Pieces | None, console: Console) -> None:
+    def _make_runs(self, stages: list[str], runner: Runner, console: Console) -> None:
         from .. import data
+        from ..paper.plan import run_planned
         from ..paper.weights import add_file
         from ._progress import downloading
 
         look_in(self.data_dir)
-        for folder in (self.out, store.folder, *([self.pieces] if self.size == "standard" else [])):
+        for folder in (self.out, runner.store.folder, *([self.pieces] if self.size == "standard" else [])):
             writable(folder)
-        if committed is not None:
-            new = committed.fill(store)
-            text = f"{new:,} runs imported from {self.pieces}, {len(store.keys()):,} are in {store.folder}"
-            print_text(console, text)
+        runner.fill(console)
         if not self.dry_run:
             for dataset in {"mnist" if stage != "cifar10" else "cifar10": None for stage in stages}:
                 with downloading(dataset, console) as on_progress:
@@ -145,35 +141,12 @@ class ReproduceCommand:
             if self.weights is not None:
                 writable(self._weights_folder)
                 add_file(self._weights_folder, self.weights)
-        try:
-            self._run_stages(stages, store, committed, console)
-        finally:
-            if committed is not None and self.size == "standard" and not self.dry_run:
-                path = committed.export(store)
-                print_text(console, f"New runs are in {path}" if path else "There are no new runs")
-
-    def _run_stages(self, stages: list[str], store: Store, committed: Pieces | None, console: Console) -> None:
-        """Run what is missing, sweep by sweep, until the time is up."""
-        from ..experiments import missing, run_sweep
-        from ..paper.plan import run_planned
-        from ._progress import watched
-
-        begun = exported = time.monotonic()
-        for stage in stages:
-            for sweep in self._sweeps(stage, store, console):
-                todo, total = missing(sweep, store), len(sweep.runs())
-                print_text(console, f"{stage}, {sweep.name}: {total:,} runs, {len(todo):,} are missing")
-                if self.dry_run and todo:
-                    return
-                done = ((run.method, run) for run in run_sweep(sweep, store, self.processes, run=run_planned))
-                for _ in watched(done, len(todo), console, sweep.name):
-                    now = time.monotonic()
-                    if committed is not None and self.size == "standard" and now - exported > 60 * self.every:
-                        exported = now
-                        committed.export(store)
-                    if now - begun > 3600 * self.hours:
-                        print_text(console, "The time is up: the same command goes on from here")
-                        return
+        sweeps = (
+            (f"{stage}, {sweep.name}", sweep)
+            for stage in stages
+            for sweep in self._sweeps(stage, runner.store, console)
+        )
+        runner.run(sweeps, run_planned, console)
 
     def _sweeps(self, stage: str, store: Store, console: Console) -> Iterator[Sweep]:
         """Yield the sweeps of a stage; weights that it needs are trained when it asks for them."""

@@ -24,7 +24,7 @@ from ..policy import as_policy
 from ..problems.base import Problem
 from ..trace import Trace
 
-__all__ = ["DELAYS", "Grid", "RunSpec", "Sweep"]
+__all__ = ["DELAYS", "Grid", "RunSet", "RunSpec", "Sweep"]
 
 FORMAT = 1
 """Part of every key; increased when the same spec gives other numbers."""
@@ -284,6 +284,38 @@ class Sweep:
             raise ValueError(f"Cannot read {path}: {error.strerror}{hint}") from None
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
+
+
+@dataclass(frozen=True)
+class RunSet:
+    """Runs that are no grid: of several problems and delay models, each with its own number of arrivals.
+
+    Args:
+        name: Name for people and files.
+        specs: The runs.
+        imports: Python files that register methods of your own.
+
+    Examples:
+        >>> run = RunSpec("quadratic", "momentum", "uniform", 50, delay_options={"workers": 3}, options={"lr": 0.1})
+        >>> len(RunSet("pair", (run, replace(run, steps=60), run)).runs())
+        2
+    """
+
+    name: str
+    specs: tuple[RunSpec, ...]
+    imports: tuple[str, ...] = ()
+
+    def runs(self) -> list[RunSpec]:
+        """Return the runs, each once and checked; the files that register methods are imported first."""
+        for file in self.imports:
+            import_file(file)
+        seen = set()
+        for run in self.specs:
+            what = repr(replace(run, steps=1, seed=0, evaluate_every=1))
+            if what not in seen:  # seeds and lengths change nothing about what is possible
+                run.check()
+                seen.add(what)
+        return list({run.key: run for run in self.specs}.values())
 
 
 def _as_float(value: Any) -> Any:

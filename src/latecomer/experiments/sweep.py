@@ -19,7 +19,7 @@ from ..core.result import Run
 from ..optim import METHODS
 from ..problems.base import Problem
 from ..simulation import simulate
-from .spec import RunSpec, Sweep
+from .spec import RunSet, RunSpec, Sweep
 from .store import Store
 
 __all__ = ["FinishedRun", "estimate_seconds", "missing", "problem_of", "run_one", "run_sweep"]
@@ -90,8 +90,10 @@ def run_one(
     return FinishedRun(run.key, run.method, seconds, result.diverged_at)
 
 
-def missing(sweep: Sweep, store: Store) -> list[RunSpec]:
-    """Return the runs of a sweep that are not in the store; methods with two points first, because they take longest.
+def missing(sweep: Sweep | RunSet, store: Store) -> list[RunSpec]:
+    """Return the runs that are not in the store, problem by problem, because a process keeps few of them.
+
+    Methods with two points come first, because they take longest.
 
     Examples:
         >>> from .spec import Grid
@@ -101,11 +103,13 @@ def missing(sweep: Sweep, store: Store) -> list[RunSpec]:
         1
     """
     todo = [run for run in sweep.runs() if run.key not in store]
-    return sorted(todo, key=lambda run: -METHODS[run.method].points)
+    problems = list(dict.fromkeys(repr((run.problem, run.problem_options)) for run in todo))
+    places = {problem: place for place, problem in enumerate(problems)}
+    return sorted(todo, key=lambda run: (places[repr((run.problem, run.problem_options))], -METHODS[run.method].points))
 
 
 def run_sweep(
-    sweep: Sweep,
+    sweep: Sweep | RunSet,
     store: Store,
     processes: int = 2,
     engine: str = "local",
@@ -115,7 +119,7 @@ def run_sweep(
     """Run the missing runs; each is in the store before it is yielded.
 
     Args:
-        sweep: The sweep.
+        sweep: The sweep, or a set of runs.
         store: The store; on a cluster a folder that all nodes share.
         processes: Number of runs in parallel.
         engine: ``"local"`` for processes of this machine, ``"ray"`` for tasks on a Ray cluster.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from ..report.html import Markup, render
+from ..report.html import Markup, TablePart, render
 from ..report.style import Figure, save_figure
 from .evidence import OURS, PAPER, TESTS, TRAINED
 from .figures import evidence as figures
@@ -34,31 +33,6 @@ _GROUPS = (
     ("Baselines and ordering", ("async-sgd", "delay-adaptive", "delay-filtered", "ordered-momentum")),
     ("Ours and ordering", (*OURS, "ordered-momentum")),
 )
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A table on the page, and its file."""
-
-    id: str
-    title: str
-    words: str
-    table: pl.DataFrame
-
-    @property
-    def rows(self) -> list[list[tuple[str, str]]]:
-        """Names and cells of every row."""
-        return [[(name, _cell(value)) for name, value in row.items()] for row in self.table.iter_rows(named=True)]
-
-    def left(self, name: str) -> Markup:
-        """Return the attribute that aligns a column of words to the left."""
-        return Markup(' class="text"' if self.table.schema[name] == pl.String else "")
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def write_evidence(found: Findings, folder: Path, made_by: str, goes_on: str) -> Path:
@@ -120,7 +94,7 @@ def _shortened(power: pl.DataFrame, found: Findings) -> list[dict[str, Any]]:
     return rows
 
 
-def _parts(found: Findings) -> list[_Part]:
+def _parts(found: Findings) -> list[TablePart]:
     scale = found.scale
     cifar = "CIFAR-10 was not run."
     if found.fine is not None:
@@ -149,14 +123,14 @@ def _parts(found: Findings) -> list[_Part]:
     )
     other = "The same claims if a run counts as trained from another F1 on."
     parts = [
-        _Part("methods", "Methods on MNIST", chosen, method_table(found)),
-        _Part("comparisons", "Every comparison", compared, comparison_table(found)),
-        _Part("thresholds", "Other thresholds", other, threshold_table(found)),
-        _Part("bands", "Width of the good band", band, band_table(found)),
-        _Part("cifar10", "CIFAR-10", cifar, fine_tuning_table(found)),
+        TablePart("methods", "Methods on MNIST", chosen, method_table(found)),
+        TablePart("comparisons", "Every comparison", compared, comparison_table(found)),
+        TablePart("thresholds", "Other thresholds", other, threshold_table(found)),
+        TablePart("bands", "Width of the good band", band, band_table(found)),
+        TablePart("cifar10", "CIFAR-10", cifar, fine_tuning_table(found)),
     ]
     if "readings" in scale.stages:
-        parts.append(_Part("readings", "Other readings of the paper", reading, reading_table(found.readings)))
+        parts.append(TablePart("readings", "Other readings of the paper", reading, reading_table(found.readings)))
     return parts
 
 

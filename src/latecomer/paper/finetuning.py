@@ -12,9 +12,10 @@ from typing import Any
 import polars as pl
 
 from ..experiments.pieces import FinishedRuns
+from ..experiments.ranking import Ranking, all_there, configured
 from ..experiments.spec import Grid, Sweep
 from .evidence import PAPER
-from .ranking import Ranking, all_there, configured, ranking
+from .ranking import ranking
 from .scale import PLAN, Scale, Task
 from .weights import GIVEN, Weights
 

@@ -6,19 +6,18 @@ again, so the plan can be interrupted anywhere. docs/evidence.md has the same pl
 
 from __future__ import annotations
 
-import functools
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import torch
 
+from .._util.revision import commit
 from ..core.result import Run
 from ..experiments.pieces import FinishedRuns
+from ..experiments.ranking import all_there, configured
 from ..experiments.spec import Grid, RunSpec, Sweep
 from ..experiments.sweep import FinishedRun, run_one
 from ..optim import METHODS
@@ -26,7 +25,7 @@ from ..server import Server
 from ..training import OnArrival
 from .evidence import OURS, PAPER, judge
 from .presets import PAPER_RATES
-from .ranking import all_there, configured, ranking
+from .ranking import ranking
 from .scale import PLAN, Scale
 
 __all__ = [
@@ -229,15 +228,3 @@ def _relative_influence(run: RunSpec, delay: Any, group: Any, scale: Any) -> flo
     if not slow.any() or slow.all() or not influence[~slow].mean():
         return None
     return float(influence[slow].mean() / influence[~slow].mean())
-
-
-@functools.cache
-def commit() -> str | None:
-    """Return the revision of the code, with a plus sign if it has been changed since; None outside a checkout."""
-    here = Path(__file__).parent
-    try:
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True).stdout
-        changed = subprocess.run(["git", "status", "--porcelain", "."], cwd=here.parent, capture_output=True, text=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return head.strip() + ("+" if changed.stdout.strip() else "")

@@ -13,10 +13,11 @@ from typing import Any
 import polars as pl
 
 from ..experiments.pieces import FinishedRuns
+from ..experiments.ranking import Ranking, all_there
 from ..experiments.spec import Sweep
 from .evidence import CLAIMS, JUDGED_SEEDS, PAPER, Claim, judge_at, shares_trained
 from .plan import Choice, choosing, judge_sweep
-from .ranking import Ranking, all_there, ranking
+from .ranking import ranking
 
 __all__ = ["AS_JUDGED", "READINGS", "reading_rows", "reading_sweeps", "reading_table"]
 

@@ -98,6 +98,13 @@ class Problem(ABC):
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Return metrics on held-out data; it is called without gradients, and moves its data to the model's device."""
 
+    def losses_by_group(self, model: nn.Module) -> tuple[float, ...]:
+        """Return the loss on held-out data of each group, fastest first; empty by default, if it is not known.
+
+        It is called like `evaluate`.
+        """
+        return ()
+
     def describe_samples(self, number: int, sample: int) -> str:
         """Describe the samples of a ticket for messages; by default by the seed of its batch."""
         return f"sample {sample}"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .. import data
 from .._util.checks import POSITIVE, whole_number
-from .images import Images, held_out
+from .images import Images, held_out, some_of
 from .networks import seeded_module
 from .resnet import ResNet18, fit_weights, read_weights
 
@@ -37,6 +37,7 @@ class Cifar10(Images):
         frozen_batch_norm: Normalise with the running averages of the initial weights, in training too, and leave them
             as they are. The scale and shift of BatchNorm are still trained.
         data_dir: Folder of the data, if not the default of `latecomer data get`.
+        evaluated: How many images of the split `evaluate` uses, evenly spaced; all by default.
 
     Examples:
         >>> Cifar10(width=0.25)
@@ -56,6 +57,7 @@ class Cifar10(Images):
         split: str = "test",
         frozen_batch_norm: bool = False,
         data_dir: str | os.PathLike[str] | None = None,
+        evaluated: int | None = None,
     ) -> None:
         _check_network(width, weights, stem, slow_classes, batch_size, split)
         if not isinstance(frozen_batch_norm, bool):
@@ -71,15 +73,17 @@ class Cifar10(Images):
             if weights != "imagenet":
                 self.weights = f"sha256:{digest}"  # identified by content, not by path
             self.model(0)  # raises if they do not match
-        train, evaluated = held_out(data.load("cifar10", None if data_dir is None else str(data_dir)), split, 5000)
+        self.evaluated = evaluated
+        train, held = held_out(data.load("cifar10", None if data_dir is None else str(data_dir)), split, 5000)
         mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-        super().__init__(train, evaluated, slow_classes, batch_size, mean=mean, std=std)
+        super().__init__(train, some_of(held, evaluated), slow_classes, batch_size, mean=mean, std=std)
 
     def __repr__(self) -> str:
         return (
             f"Cifar10(width={self.width!r}, weights={self.weights!r}, stem={self.stem!r}, "
             f"slow_classes={self.slow_classes!r}, batch_size={self.batch_size}, split={self.split!r}"
-            + (", frozen_batch_norm=True)" if self.frozen_batch_norm else ")")
+            + (", frozen_batch_norm=True" if self.frozen_batch_norm else "")
+            + (")" if self.evaluated is None else f", evaluated={self.evaluated})")
         )
 
     def model(self, seed: int) -> nn.Module:

@@ -29,15 +29,22 @@ def _load() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     return ((pixels - 4.88) / 6.02).astype(np.float32)[:, None], labels  # mean and deviation of the pixels
 
 
-def digit_images() -> tuple[Labelled, Labelled]:
-    """Return images and labels to train and to test on.
+def digit_images(split: str = "test") -> tuple[Labelled, Labelled]:
+    """Return images and labels to train and to evaluate on.
 
     Examples:
         >>> [len(labels) for _, labels in digit_images()]
         [1437, 360]
+        >>> [len(labels) for _, labels in digit_images("validation")]
+        [1077, 360]
     """
+    if split not in ("test", "validation"):
+        raise ValueError(f"Invalid split value: {split!r} (expected 'test' or 'validation')")
     images, labels = _load()
-    test = np.arange(len(labels)) % _TEST_SHARE == 0
+    test, validation = (np.arange(len(labels)) % _TEST_SHARE == place for place in (0, 1))
+    if split == "validation":
+        kept = ~(test | validation)
+        return (images[kept], labels[kept]), (images[validation], labels[validation])
     return (images[~test], labels[~test]), (images[test], labels[test])
 
 
@@ -50,7 +57,9 @@ class Digits(Images):
         network: ``"cnn"`` or ``"mlp"``.
         cubic: Cube the logits, as the paper does.
         slow_class: Which digit is slow.
-        batch_size: Images a batch.
+        batch_size: Images per batch.
+        split: What `evaluate` uses: ``"test"``, or ``"validation"``, a fourth of the other images, which are then not
+            trained on.
 
     Examples:
         >>> problem = Digits()
@@ -61,18 +70,25 @@ class Digits(Images):
 
     name = "digits"
 
-    def __init__(self, network: str = "cnn", cubic: bool = True, slow_class: int = 9, batch_size: int = 16) -> None:
-        super().__init__(*digit_images(), (slow_class,), batch_size)
+    def __init__(
+        self,
+        network: str = "cnn",
+        cubic: bool = True,
+        slow_class: int = 9,
+        batch_size: int = 16,
+        split: str = "test",
+    ) -> None:
+        super().__init__(*digit_images(split), (slow_class,), batch_size)
         if network not in ("cnn", "mlp"):
             raise ValueError(f"Invalid network value: {network!r} (expected 'cnn' or 'mlp')")
         if not isinstance(cubic, bool):
             raise TypeError(f"Invalid cubic value: {cubic!r} (expected True or False)")
-        self.network, self.cubic = network, cubic
+        self.network, self.cubic, self.split = network, cubic, split
 
     def __repr__(self) -> str:
         return (
             f"Digits(network={self.network!r}, cubic={self.cubic}, slow_class={self.slow_classes[0]}, "
-            f"batch_size={self.batch_size})"
+            f"batch_size={self.batch_size}" + (")" if self.split == "test" else f", split={self.split!r})")
         )
 
     def model(self, seed: int) -> nn.Module:

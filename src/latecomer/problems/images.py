@@ -93,15 +93,33 @@ class Images(Problem):
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Return loss, accuracy and F1 on the evaluation images: mean, slow, fast and per class."""
-        device = device_of(model)
-        parts = (self.normalised(part).to(device) for part in torch.split(self._test_images, _AT_ONCE))
-        logits = torch.cat([model(part.contiguous(memory_format=torch.channels_last)) for part in parts]).cpu()
+        logits = self._logits(model)
         loss = nn.functional.cross_entropy(logits, torch.from_numpy(self._test_labels))
         return {"loss": float(loss), **self.test_scores(logits.argmax(1).numpy())}
+
+    def losses_by_group(self, model: nn.Module) -> tuple[float, ...]:
+        """Return the cross-entropy on the evaluation images of fast and of slow classes."""
+        logits, labels = self._logits(model), torch.from_numpy(self._test_labels)
+        slow = torch.from_numpy(np.isin(self._test_labels, self.slow_classes))
+        return tuple(float(nn.functional.cross_entropy(logits[part], labels[part])) for part in (~slow, slow))
+
+    def _logits(self, model: nn.Module) -> Tensor:
+        device = device_of(model)
+        parts = (self.normalised(part).to(device) for part in torch.split(self._test_images, _AT_ONCE))
+        return torch.cat([model(part.contiguous(memory_format=torch.channels_last)) for part in parts]).cpu()
 
     def test_scores(self, predictions: NDArray[np.int64]) -> dict[str, float]:
         """Return accuracy and F1 of predictions for the evaluation images."""
         return scores(self._test_labels, predictions, self.classes, set(self.slow_classes))
+
+
+def some_of(evaluated: Labelled, count: int | None) -> Labelled:
+    """Return evenly spaced images of an evaluation set, at most this many; all of them for None."""
+    images, labels = evaluated
+    if count is None or whole_number("evaluated", count, least=1) >= len(labels):
+        return evaluated
+    chosen = np.linspace(0, len(labels) - 1, count).astype(np.int64)
+    return images[chosen], labels[chosen]
 
 
 def held_out(arrays: dict[str, NDArray[Any]], split: str, validation: int) -> tuple[Labelled, Labelled]:

@@ -8,7 +8,7 @@ from torch import nn
 
 from .. import data
 from .._util.checks import POSITIVE
-from .images import Images, held_out
+from .images import Images, held_out, some_of
 from .networks import cnn, seeded_module
 
 __all__ = ["Mnist"]
@@ -28,6 +28,7 @@ class Mnist(Images):
         split: What `evaluate` uses: ``"test"``, or ``"validation"``, the last 5,000 training images, which are never
             trained on.
         data_dir: Folder of the data, if not the default of `latecomer data get`.
+        evaluated: How many images of the split `evaluate` uses, evenly spaced; all by default.
 
     Examples:
         >>> Mnist.__name__
@@ -44,19 +45,22 @@ class Mnist(Images):
         batch_size: int = 16,
         split: str = "test",
         data_dir: str | os.PathLike[str] | None = None,
+        evaluated: int | None = None,
     ) -> None:
         if not isinstance(cubic, bool):
             raise TypeError(f"Invalid cubic value: {cubic!r} (expected True or False)")
         self.width, self.cubic, self.split = POSITIVE.check("width", width), cubic, split
         arrays = data.load("mnist", None if data_dir is None else str(data_dir))
         arrays = {name: array[:, None] if name.endswith("images") else array for name, array in arrays.items()}
-        train, evaluated = held_out(arrays, split, 5000)
-        super().__init__(train, evaluated, (slow_class,), batch_size, mean=(0.1307,), std=(0.3081,))
+        train, held = held_out(arrays, split, 5000)
+        self.evaluated = evaluated
+        super().__init__(train, some_of(held, evaluated), (slow_class,), batch_size, mean=(0.1307,), std=(0.3081,))
 
     def __repr__(self) -> str:
         return (
             f"Mnist(width={self.width:g}, cubic={self.cubic}, slow_class={self.slow_classes[0]}, "
-            f"batch_size={self.batch_size}, split={self.split!r})"
+            f"batch_size={self.batch_size}, split={self.split!r}"
+            + (")" if self.evaluated is None else f", evaluated={self.evaluated})")
         )
 
     def model(self, seed: int) -> nn.Module:

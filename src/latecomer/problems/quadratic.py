@@ -131,3 +131,9 @@ class Quadratic(Problem):
         """Return the excess loss and the squared gradient norm."""
         x: Tensor = model.x  # type: ignore[assignment]
         return {"loss": self.excess(x), "squared_gradient": self.squared_gradient(x)}
+
+    def losses_by_group(self, model: nn.Module) -> tuple[float, ...]:
+        """Return how far the loss of each group is above that at its own centre."""
+        x: Tensor = model.x  # type: ignore[assignment]
+        curvature = self._curvature_at(x)
+        return tuple(float((curvature * (x.detach() - centre) ** 2).sum() / 2) for centre in self.centres)

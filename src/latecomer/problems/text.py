@@ -30,6 +30,7 @@ __all__ = ["Text", "Transformer"]
 
 _BYTES = 256
 _AT_ONCE = 4096  # bytes per evaluated batch: with more the activations do not fit the cache
+_SPLITS = ("all", "validation", "test")
 _EVERY = 10  # every tenth file is held out
 # Tests, tables and generated pages: their files are so similar that the held-out ones would be known.
 _SKIPPED = {"encodings", "idlelib", "pydoc_data", "site-packages", "test", "tests"}
@@ -99,6 +100,8 @@ class Text(Problem):
         evaluated: Held-out bytes to evaluate per length, in windows spread evenly over the held-out text.
         limit: Largest number of bytes of text to read, including those held out.
         folder: Folder of the text; by default that of the running Python's library.
+        split: What `evaluate` uses of the held-out text: ``"all"``, or ``"validation"``, its first half, to choose
+            configurations, and ``"test"``, its second half.
 
     Attributes:
         corpus: The first digits of the text's SHA-256: other versions of Python have other texts.
@@ -127,6 +130,7 @@ class Text(Problem):
         evaluated: int = 8192,
         limit: int = 4_000_000,
         folder: str | os.PathLike[str] | None = None,
+        split: str = "all",
     ) -> None:
         self.width, self.layers = whole_number("width", width, least=1), whole_number("layers", layers, least=1)
         self.heads = whole_number("heads", heads, least=1)
@@ -143,6 +147,11 @@ class Text(Problem):
         self._text, self._held_out, self.corpus = _corpus(
             Path(sysconfig.get_paths()["stdlib"] if folder is None else folder), whole_number("limit", limit, least=1)
         )
+        if split not in _SPLITS:
+            raise ValueError(f"Invalid split value: {split!r} (expected one of {', '.join(map(repr, _SPLITS))})")
+        self.split, middle = split, len(self._held_out) // 2
+        if split != "all":
+            self._held_out = self._held_out[:middle] if split == "validation" else self._held_out[middle:]
         longest, least = self.lengths[-1], min(len(self._text), len(self._held_out))
         if least <= longest:
             raise ValueError(
@@ -153,7 +162,8 @@ class Text(Problem):
     def __repr__(self) -> str:
         return (
             f"Text(width={self.width}, layers={self.layers}, heads={self.heads}, lengths={self.lengths}, "
-            f"shares={self.shares}, batch_size={self.batch_size}, evaluated={self.evaluated}, corpus={self.corpus!r})"
+            f"shares={self.shares}, batch_size={self.batch_size}, evaluated={self.evaluated}, corpus={self.corpus!r}"
+            + (")" if self.split == "all" else f", split={self.split!r})")
         )
 
     def model(self, seed: int) -> nn.Module:
@@ -172,10 +182,14 @@ class Text(Problem):
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Return the loss on held-out text per length, their mean by the shares, and that mean in bits per byte."""
-        losses = [self._held_out_loss(model, length) for length in self.lengths]
+        losses = self.losses_by_group(model)
         loss = sum(share * value for share, value in zip(self.shares, losses, strict=True))
         by_length = {f"loss_{length}": value for length, value in zip(self.lengths, losses, strict=True)}
         return {"loss": loss, "bits_per_byte": loss / math.log(2), **by_length}
+
+    def losses_by_group(self, model: nn.Module) -> tuple[float, ...]:
+        """Return the loss on held-out text per length, shortest first."""
+        return tuple(self._held_out_loss(model, length) for length in self.lengths)
 
     def _held_out_loss(self, model: nn.Module, length: int) -> float:
         starts = np.linspace(0, len(self._held_out) - length - 1, max(1, self.evaluated // length)).astype(np.int64)

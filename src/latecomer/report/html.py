@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+import polars as pl
 
 from .._util.extras import needs
 
@@ -11,7 +15,46 @@ with needs("report", "jinja2", "Writing an HTML page"):
     import jinja2
     from markupsafe import Markup
 
-__all__ = ["Markup", "render"]
+__all__ = ["Markup", "TablePart", "cell", "render"]
+
+
+@dataclass(frozen=True)
+class TablePart:
+    """A table on a page, and its file.
+
+    Args:
+        id: Its place on the page, and the name of its CSV file.
+        title: Its heading.
+        words: Text before it.
+        table: The table.
+
+    Examples:
+        >>> TablePart("t", "Times", "", pl.DataFrame({"method": ["a"], "time": [math.inf]})).rows
+        [[('method', 'a'), ('time', '∞')]]
+    """
+
+    id: str
+    title: str
+    words: str
+    table: pl.DataFrame
+
+    @property
+    def rows(self) -> list[list[tuple[str, str]]]:
+        """Names and cells of every row."""
+        return [[(name, cell(value)) for name, value in row.items()] for row in self.table.iter_rows(named=True)]
+
+    def left(self, name: str) -> Markup:
+        """Return the attribute that aligns a column of words to the left."""
+        return Markup(' class="text"' if self.table.schema[name] == pl.String else "")
+
+
+def cell(value: Any) -> str:
+    """Return a value as people read it: four digits, ∞ for infinity, nothing for what is not known."""
+    if value is None:
+        return ""
+    if isinstance(value, float) and math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 @cache

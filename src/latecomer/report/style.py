@@ -12,7 +12,7 @@ with needs("report", "matplotlib", "Drawing a figure"):
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["FAST", "GREY", "INK", "SLOW", "STYLES", "Axes", "Figure", "blank", "save_figure", "svg", "tidy"]
+__all__ = ["FAST", "GREY", "INK", "SLOW", "STYLES", "Axes", "Figure", "blank", "save_figure", "style_of", "svg", "tidy"]
 
 FAST, SLOW, INK, GREY = "#2f6f8f", "#c1502e", "#222222", "#8a8a8a"
 # Distinct in colour and in dash, so that overlapping curves can be distinguished, also in print.
@@ -31,6 +31,22 @@ STYLES: dict[str, tuple[str, str]] = {
     "balanced-momentum": ("#7b52ab", "--"),
     "balanced-adamw": ("#7b52ab", ":"),
 }
+
+
+_OTHERS = ("#005f73", "#9b2226", "#606c38", "#bc6c25", "#3d348b", "#f72585", "#4d908e", "#6a040f", "#577590", "#b5838d")
+
+
+def style_of(method: str) -> tuple[str, str]:
+    """Return colour and dash of a method; one without a style of its own gets one that follows from its name.
+
+    Examples:
+        >>> style_of("momentum"), style_of("my-rule") == style_of("my-rule")
+        (('#1f77b4', '-'), True)
+    """
+    if method in STYLES:
+        return STYLES[method]
+    number = sum((place + 1) * ord(letter) for place, letter in enumerate(method))
+    return _OTHERS[number % len(_OTHERS)], ("-", "--", ":", "-.")[number // len(_OTHERS) % 4]
 
 
 def svg(figure: Figure) -> str:

@@ -1,0 +1,181 @@
+"""``latecomer compare``: methods x problems x delay models on one clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import tyro
+
+from .._util.files import writable
+from ._options import Imports, import_all
+from ._output import Json, print_text, show
+from ._runs import Runner
+from .data import look_in
+
+if TYPE_CHECKING:
+    import polars as pl
+    from rich.console import Console
+    from rich.table import Table
+
+    from ..comparison.plan import Comparison
+    from ..experiments import RunSet, Store
+    from ..experiments.pieces import FinishedRuns
+
+__all__ = ["Compare"]
+
+_DATASETS = ("mnist", "cifar10")
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Compare methods by the time to a target, on problems and delay models; can be killed and started again.
+
+    Every method is tuned with as many configurations, then run on fresh seeds. Writes a page, a table and figures.
+
+    Example: latecomer compare --size quick --methods momentum balanced-catch-up --problems quadratic
+    """
+
+    size: Literal["quick", "standard"] = "quick"
+    """quick: minutes, ranks nothing; standard: the study of docs/compare.md, about half a day of CPU time."""
+    methods: tuple[str, ...] = ()
+    """Only these methods; all that are known if left out."""
+    problems: tuple[str, ...] = ()
+    """Only these problems: quadratic, digits, mnist, text, cifar10."""
+    delays: tuple[str, ...] = ()
+    """Only these delay models; docs/compare.md lists them."""
+    seeds: tuple[int, ...] = ()
+    """Seeds to judge on, instead of those of the size."""
+    imports: Imports = ()
+    """A Python file that registers methods of your own; may be repeated."""
+    out: Path = Path("comparison")
+    """Folder for the page, the tables and the figures."""
+    from_store: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Run nothing: write them from the runs that are there; those of size standard are the committed ones."""
+    store: Path | None = None
+    """Folder of the runs; OUT/runs if left out."""
+    pieces: Path = Path("docs/results/compare/runs")
+    """Folder of the committed runs: in size standard read first, and new runs are added now and then."""
+    processes: int = 2
+    """Runs at a time, one thread each."""
+    hours: float = 1000.0
+    """Stop after so many hours."""
+    every: float = 20.0
+    """Minutes between additions to the committed runs."""
+    dry_run: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Only print how many runs there are, how many are missing, and about how long they take."""
+    data_dir: Path | None = None
+    """Where the data is; $LATECOMER_DATA or the user's cache if left out."""
+    json: Json = False
+    """Print the table as JSON on stdout, and everything else on stderr."""
+
+    def run(self, console: Console) -> None:
+        """Tune, judge, write."""
+        from ..comparison import page  # noqa: F401 - raise for a missing extra before hours of runs, not after
+        from ..comparison.plan import planned
+        from ..experiments import Store
+        from ..experiments.pieces import Pieces
+
+        import_all(self.imports)
+        plan = planned(
+            self.size, methods=self.methods, problems=self.problems, delays=self.delays, seeds=self.seeds,
+            imports=[str(file) for file in self.imports],
+        )  # fmt: skip
+        look_in(self.data_dir)
+        standard = self.size == "standard"
+        committed = Pieces(self.pieces) if standard else None
+        store = Store(self.store or self.out / "runs")
+        runner = Runner(store, committed, standard, self.processes, self.hours, self.every, self.dry_run)
+        if self.dry_run:
+            runner.fill(console)
+            self._estimate(plan, store, console)
+            return
+        if not self.from_store:
+            self._make_runs(plan, runner, console)
+        self._write(plan, committed if standard and committed is not None else store, console)
+
+    def _make_runs(self, plan: Comparison, runner: Runner, console: Console) -> None:
+        from .. import data
+        from ..comparison.runs import run_compared
+        from ._progress import downloading
+
+        for folder in (self.out, runner.store.folder, *([self.pieces] if runner.export else [])):
+            writable(folder)
+        runner.fill(console)
+        for problem in plan.problems:
+            if problem.problem in _DATASETS:
+                with downloading(problem.problem, console) as on_progress:
+                    data.get(problem.problem, progress=on_progress)
+        runner.run(_stages(plan, runner.store), run_compared, console)
+
+    def _estimate(self, plan: Comparison, store: Store, console: Console) -> None:
+        """Print the CPU time of the missing runs, from a few updates per method, problem and delay model."""
+        from ..experiments import estimate_seconds, missing
+        from ._progress import working
+
+        tuning = missing(plan.tuning(), store)
+        with working("Measuring", console):
+            seconds = 0.0
+            for cell in plan.cells:
+                own = [run for run in plan.tuning_of(cell) if run.key not in store]
+                judged = len(plan.methods_of(cell)) * len(plan.seeds) / max(1, plan.configurations)
+                each = estimate_seconds(own) if own else 0.0
+                seconds += each + each / max(1, len(plan.methods_of(cell))) * judged
+        words = f"{len(tuning):,} tuning runs are missing; with the judging runs about {seconds / 3600:.2f} CPU-hours"
+        show(console, words, {"missing": len(tuning), "cpu_seconds": seconds})
+
+    def _write(self, plan: Comparison, runs: FinishedRuns, console: Console) -> None:
+        from ..comparison.page import write_comparison
+        from ..comparison.results import collect
+        from ._progress import working
+
+        goes_on = self._command()
+        with working("Reading the runs that are there", console):
+            found = collect(plan, runs)
+            if found.runs.is_empty():
+                raise ValueError(f"There are no judging runs of this comparison: `{goes_on}` makes them")
+            writable(self.out)
+            page = write_comparison(found, self.out, f"{goes_on} --from-store", goes_on)
+        summary = found.summary()
+        data = {"rows": summary.to_dicts(), "page": page, "complete": found.complete}
+        show(console, _table(summary), data)
+        if not found.complete:
+            there, known = sum(found.there.values()), sum(found.planned.values())
+            print_text(console, f"Runs are missing: {there:,} of {known:,} known so far are there")
+        if self.size == "quick":
+            print_text(console, "The quick size ranks nothing: docs/compare.md has the study")
+        print_text(console, f"{self.out / 'comparison.csv'}, {self.out / 'comparison.md'} and {page} have been written")
+
+    def _command(self) -> str:
+        words = [f"latecomer compare --size {self.size}"]
+        for name in ("methods", "problems", "delays", "seeds"):
+            given = getattr(self, name)
+            words += [f"--{name} {' '.join(map(str, given))}"] if given else []
+        words += [f"--import {file}" for file in self.imports]
+        return " ".join([*words, f"--out {self.out}"])
+
+
+def _stages(plan: Comparison, store: Store) -> Iterator[tuple[str, RunSet]]:
+    """Yield the tuning runs, then the judging runs, which follow from them."""
+    yield "tuning on the validation split", plan.tuning()
+    yield "judging on fresh seeds", plan.judging(store)
+
+
+def _table(summary: pl.DataFrame) -> Table:
+    """Return the three fastest methods of every problem and delay model."""
+    from rich import box
+    from rich.table import Table
+
+    from ..report.html import cell
+
+    columns = ("problem", "delays", "method", "reached", "time", "updates", "wasted", "idle")
+    table = Table(title="The three fastest to the target", box=box.SIMPLE_HEAD)
+    for name in columns:
+        table.add_column(name, justify="left" if name in columns[:3] else "right")
+    for row in summary.group_by("problem", "delays", maintain_order=True).head(3).iter_rows(named=True):
+        shares = (f"{100 * row[name]:.0f} %" for name in ("wasted", "idle"))
+        reached = f"{row['reached']} of {row['runs']}"
+        table.add_row(*(row[name] for name in columns[:3]), reached, cell(row["time"]), cell(row["updates"]), *shares)
+    return table

@@ -1,0 +1,21 @@
+"""Methods compared on one clock: the same tuning budget, the same durations per ticket, time to a target."""
+
+from .compare import compare
+from .plan import Comparison, planned
+from .results import Results, collect
+from .statistics import Reached, WorkShares, median, performance_profile, reached, time_ratios, work_shares
+
+__all__ = [
+    "Comparison",
+    "Reached",
+    "Results",
+    "WorkShares",
+    "collect",
+    "compare",
+    "median",
+    "performance_profile",
+    "planned",
+    "reached",
+    "time_ratios",
+    "work_shares",
+]

@@ -1,0 +1,154 @@
+"""Writes a comparison: one table as CSV and Markdown, figures, and one page with all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from .._util.files import atomic
+from ..report.html import Markup, TablePart, cell, render
+from ..report.markdown import Part, write_page
+from ..report.style import Figure, save_figure
+from . import figures
+from .results import Results
+from .settings import DELAYS, TUNING_SEED
+
+__all__ = ["write_comparison"]
+
+_COLUMNS = {
+    "method": "method", "options": "chosen", "reached": "reached", "time": "time", "ratio": "time / fastest",
+    "updates": "updates", "final": "last {metric}", "loss_fast": "fast loss", "loss_slow": "slow loss",
+    "wasted": "thrown away", "idle": "idle", "delay": "delay",
+}  # fmt: skip
+_SHOWN = (
+    "Medians over seeds, in seconds of the virtual clock. ∞: half of the runs or more missed the target. Fast and slow "
+    "loss: the last loss of the fastest and the slowest group. Thrown away: share of the workers' busy time that went "
+    "into contributions that were dropped, cancelled or counted as zero."
+)
+
+
+def write_comparison(found: Results, folder: Path, made_by: str, goes_on: str) -> Path:
+    """Write everything into a folder and return the page.
+
+    Args:
+        found: What the runs say.
+        folder: The folder; it must exist.
+        made_by: The command that wrote it.
+        goes_on: The command that makes the missing runs.
+    """
+    drawn_in = folder / "figures"
+    drawn_in.mkdir(exist_ok=True)
+    summary = found.summary()
+    tables = {"comparison": summary, "runs": found.runs, "profiles": found.profiles()}
+    for name, table in tables.items():
+        with atomic(folder / f"{name}.csv") as temporary:
+            table.write_csv(temporary)
+    parts = _parts(found, summary)
+    in_markdown = [
+        Part(part.table.columns, [[text for _, text in row] for row in part.rows], part.title, part.words)
+        for part in parts
+    ]
+    write_page(folder, "comparison", "methods on one clock", in_markdown, made_by)
+    drawn = [
+        {"id": name, "svg": Markup(save_figure(figure, drawn_in, name)), "caption": caption, "wide": wide}
+        for name, figure, caption, wide in _figures(found)
+    ]
+    plan = found.comparison
+    text = render(
+        "compare.html",
+        plan=plan,
+        counts=", ".join(
+            _counted(len(several), what)
+            for several, what in ((plan.methods, "method"), (plan.problems, "problem"), (plan.delays, "delay model"))
+        )
+        + f", {plan.workers} workers",
+        tuning_seed=TUNING_SEED,
+        delays=[(name, (DELAYS[name].__doc__ or "").strip()) for name in plan.delays],
+        complete=found.complete,
+        progress=[{"stage": s, "planned": found.planned[s], "there": found.there[s]} for s in found.planned],
+        winners=_winners(summary),
+        figures=drawn,
+        parts=parts,
+        shown=_SHOWN,
+        made_by=made_by,
+        goes_on=goes_on,
+    )
+    page = folder / "comparison.html"
+    with atomic(page) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return page
+
+
+def _parts(found: Results, summary: pl.DataFrame) -> list[TablePart]:
+    """Return one table per cell that has judging runs."""
+    parts = []
+    for each, target in found.targets.items():
+        own = summary.filter(problem=each.problem, delays=each.delays)
+        if own.is_empty():
+            continue
+        setting = found.comparison.setting(each)
+        goal = "none" if target is None else f"{'at least' if setting.higher else 'at most'} {target:.4g}"
+        own = own.with_columns(
+            (pl.col("reached").cast(pl.String) + " of " + pl.col("runs").cast(pl.String)).alias("reached"),
+            *(pl.col(name).map_elements(_percent, return_dtype=pl.String) for name in ("wasted", "idle")),
+            pl.col("ratio", "delay").round(2),
+            pl.col("time").round(1),
+        )
+        table = own.select(pl.col(name).alias(new.format(metric=setting.metric)) for name, new in _COLUMNS.items())
+        title = f"{each.problem}, {each.delays}"
+        words = f"Target: {setting.metric} {goal}. {setting.arrivals:,} arrivals where every arrival is an update."
+        parts.append(TablePart(f"{each.problem}-{each.delays}", title, words, table))
+    return parts
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _winners(summary: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return per cell the fastest method and the fastest one that waits, if any."""
+    found = []
+    for (problem, delays), own in summary.group_by(["problem", "delays"], maintain_order=True):
+        best = own.row(0, named=True)
+        waits = own.filter(pl.col("idle") > 0.05)
+        found.append(
+            {
+                "problem": problem, "delays": delays, "method": best["method"], "time": cell(best["time"]),
+                "reached": f"{int((own['time'].is_finite()).sum())} of {own.height}",
+                "waiting": "" if waits.is_empty() else f"{waits['method'][0]} ({cell(waits['ratio'][0])})",
+            }
+        )  # fmt: skip
+    return found
+
+
+def _figures(found: Results) -> Iterator[tuple[str, Figure, str, bool]]:
+    if found.runs.is_empty():
+        return
+    yield (
+        "profiles", figures.profiles(found),
+        "Share of the instances (problem, delay model, seed) that a method solves within a factor of the fastest "
+        "method's time. The eight best have colours, the others are grey.", True,
+    )  # fmt: skip
+    for problem in found.runs["problem"].unique(maintain_order=True):
+        yield (
+            f"times-{problem}", figures.times(found, problem),
+            f"{problem}: time to target over the fastest method's median. One dot per seed, bars are medians; a cross "
+            "and a number: so many runs missed the target.", True,
+        )  # fmt: skip
+        if found.runs.filter(problem=problem)["loss_slow"].is_not_null().any():
+            yield (
+                f"groups-{problem}", figures.group_losses(found, problem),
+                f"{problem}: the last loss of the fastest and of the slowest group of samples, medians over seeds.",
+                True,
+            )  # fmt: skip
+    drawn = figures.work(found)
+    if drawn is not None:
+        caption = "Idle time and thrown-away work, means over problems and seeds. Methods without either are left out."
+        yield "work", drawn, caption, True

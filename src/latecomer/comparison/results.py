@@ -1,0 +1,135 @@
+"""What the runs of a comparison say: one row per run, one per method and cell, and performance profiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ..experiments.pieces import FinishedRuns
+from .plan import Cell, Comparison
+from .statistics import median, performance_profile, reached
+
+__all__ = ["FACTORS", "Results", "collect"]
+
+FACTORS = tuple(float(f"{factor:.4g}") for factor in np.geomspace(1.0, 32.0, 61))
+"""Factors of the performance profiles."""
+_RUN = {
+    "problem": pl.String, "delays": pl.String, "method": pl.String, "options": pl.String, "seed": pl.Int64,
+    "time": pl.Float64, "updates": pl.Float64, "final": pl.Float64, "loss_fast": pl.Float64, "loss_slow": pl.Float64,
+    "wasted": pl.Float64, "idle": pl.Float64, "delay": pl.Float64, "diverged": pl.Boolean,
+}  # fmt: skip
+_SUMMARY = {
+    "problem": pl.String, "delays": pl.String, "method": pl.String, "options": pl.String, "reached": pl.Int64,
+    "runs": pl.Int64, "time": pl.Float64, "ratio": pl.Float64, "updates": pl.Float64, "final": pl.Float64,
+    "loss_fast": pl.Float64, "loss_slow": pl.Float64, "wasted": pl.Float64, "idle": pl.Float64, "delay": pl.Float64,
+    "target": pl.Float64,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Results:
+    """What the runs that are there say.
+
+    Attributes:
+        comparison: The plan.
+        targets: The target of every cell whose tuning is complete.
+        runs: One row per judging run: time and updates to the target, infinite for a miss.
+        planned: Number of runs per stage that are known so far.
+        there: How many of them are there.
+    """
+
+    comparison: Comparison
+    targets: dict[Cell, float | None]
+    runs: pl.DataFrame
+    planned: dict[str, int]
+    there: dict[str, int]
+
+    @property
+    def complete(self) -> bool:
+        """Whether all runs are there."""
+        return self.planned == self.there and len(self.targets) == len(self.comparison.cells)
+
+    def summary(self) -> pl.DataFrame:
+        """Return one row per method and cell, fastest first: medians over seeds, means of the shares."""
+        rows = []
+        for cell in self.comparison.cells:
+            own = self.runs.filter(problem=cell.problem, delays=cell.delays)
+            found = [self._row(cell, own.filter(method=method)) for method in own["method"].unique(maintain_order=True)]
+            best = min((row["time"] for row in found), default=math.inf)
+            for row in found:
+                row["ratio"] = row["time"] / best if math.isfinite(row["time"]) and best else math.inf
+            rows += sorted(found, key=lambda row: (row["time"], -row["reached"]))
+        return pl.DataFrame(rows, schema=_SUMMARY)
+
+    def _row(self, cell: Cell, own: pl.DataFrame) -> dict[str, Any]:
+        middle = {name: median(own[name].to_list()) for name in ("time", "updates")}
+        known = {name: _known(own[name].to_list()) for name in ("final", "loss_fast", "loss_slow")}
+        means = {name: own[name].mean() for name in ("wasted", "idle", "delay")}
+        return {
+            "problem": cell.problem, "delays": cell.delays, "method": own["method"][0], "options": own["options"][0],
+            "reached": int(own["time"].is_finite().sum()), "runs": own.height, "target": self.targets[cell],
+            **middle, **known, **means,
+        }  # fmt: skip
+
+    def profiles(self, problem: str | None = None) -> pl.DataFrame:
+        """Return performance profiles over delay models and seeds, of one problem or of all.
+
+        Only instances count that every method was run on: a method that was left out of a problem is no miss.
+        """
+        own = self.runs if problem is None else self.runs.filter(problem=problem)
+        methods = own["method"].unique(maintain_order=True).to_list()
+        table = own.pivot("method", index=["problem", "delays", "seed"], values="time") if own.height else own
+        whole = table.drop_nulls() if own.height else table
+        return performance_profile({method: whole[method].to_list() for method in methods}, FACTORS)
+
+
+def _known(values: Sequence[float | None]) -> float | None:
+    """Return the median of the values that are known; None if there are none."""
+    found = [value for value in values if value is not None]
+    return median(found) if found else None
+
+
+def collect(comparison: Comparison, runs: FinishedRuns) -> Results:
+    """Read the runs that are there.
+
+    Args:
+        comparison: The plan.
+        runs: A store, or committed pieces.
+    """
+    tuning = comparison.tuning().runs()
+    planned, there = {"tune": len(tuning), "judge": 0}, {"tune": sum(run.key in runs for run in tuning), "judge": 0}
+    targets: dict[Cell, float | None] = {}
+    rows: list[dict[str, Any]] = []
+    for cell in comparison.cells:
+        specs = comparison.judging_of(cell, runs)
+        if specs is None:
+            continue
+        targets[cell] = comparison.target(cell, runs)
+        setting = comparison.setting(cell)
+        planned["judge"] += len(specs)
+        for run in specs:
+            if run.key not in runs:
+                continue
+            there["judge"] += 1
+            record, target = runs.record(run.key), targets[cell]
+            outcome = record["outcome"]
+            met = (math.inf, math.inf)
+            if target is not None:
+                met = reached(runs.history(run.key), setting.metric, target, setting.higher)
+            losses = outcome["losses"] or [None]
+            rows.append(
+                {
+                    "problem": cell.problem, "delays": cell.delays, "method": run.method, "seed": run.seed,
+                    "options": ", ".join(f"{name}={value:g}" for name, value in run.options.items()),
+                    "time": met[0], "updates": met[1], "final": record["final"].get(setting.metric),
+                    "loss_fast": losses[0], "loss_slow": losses[-1], "wasted": outcome["wasted"],
+                    "idle": outcome["idle"], "delay": outcome["delay"],
+                    "diverged": outcome["diverged_at"] is not None,
+                }
+            )  # fmt: skip
+    return Results(comparison, targets, pl.DataFrame(rows, schema=_RUN), planned, there)

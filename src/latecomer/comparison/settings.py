@@ -1,0 +1,135 @@
+"""What methods are compared on: problems with their sizes, delay models, and how large a comparison is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["DELAYS", "JUDGED_SEEDS", "PROBLEMS", "SIZES", "TUNING_SEED", "WORKERS", "ProblemSetting", "Size"]
+
+WORKERS = 8
+TUNING_SEED = 2000
+JUDGED_SEEDS = (3000, 3001, 3002, 3003, 3004)
+"""Seeds that nothing was chosen on."""
+TEXT_COSTS = (1.0, 1.8, 3.9, 11.0)
+"""What a gradient on windows of 32, 64, 128 and 256 bytes costs: `Text.costs`, measured once and kept, so that a run
+has the same schedule everywhere."""
+
+
+@dataclass(frozen=True)
+class ProblemSetting:
+    """A problem as it is compared on.
+
+    Args:
+        problem: Its name in `latecomer.problems.PROBLEMS`.
+        arrivals: Arrivals of a run in which every arrival is an update. Others run for the same time on the clock.
+        metric: What a target is a value of.
+        higher: Whether more of it is better.
+        rates: Smallest and largest learning rate, by family of methods.
+        options: Arguments of the problem.
+        splits: Whether it has a validation split to tune on.
+        costs: Duration of a job by group, fastest first.
+        shares: Share of each group.
+        always_by_sample: Whether durations depend on the sample under every delay model, as those of text do.
+        methods: The only methods to run on it; empty for all.
+    """
+
+    problem: str
+    arrivals: int
+    metric: str
+    higher: bool
+    rates: Mapping[str, tuple[float, float]]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    splits: bool = True
+    costs: tuple[float, ...] = (1.0, 10.0)
+    shares: tuple[float, ...] = (0.9, 0.1)
+    always_by_sample: bool = False
+    methods: tuple[str, ...] = ()
+
+
+# ---- delay models -----------------------------------------------------------------------------------------------
+
+Model = Callable[[ProblemSetting, int], tuple[str, dict[str, Any]]]
+"""A function of problem and number of workers that returns a delay model's name and its arguments."""
+
+
+def _speeds(workers: int) -> list[float]:
+    """Return durations that grow like the square root of the worker's number."""
+    return [round((1 + worker) ** 0.5, 4) for worker in range(workers)]
+
+
+def _by_sample(problem: ProblemSetting, workers: int, **more: Any) -> tuple[str, dict[str, Any]]:
+    return "sample-cost", {"workers": workers, "cost": list(problem.costs), "shares": list(problem.shares), **more}
+
+
+def _slow_samples(problem: ProblemSetting, workers: int) -> tuple[str, dict[str, Any]]:
+    """Slow samples on equal workers: the duration depends on the sample alone."""
+    return _by_sample(problem, workers)
+
+
+def _slow_workers(problem: ProblemSetting, workers: int) -> tuple[str, dict[str, Any]]:
+    """Mixed hardware: the i-th worker takes sqrt(i) times as long."""
+    if problem.always_by_sample:
+        return _by_sample(problem, workers, speeds=_speeds(workers))
+    return "worker-speeds", {"durations": _speeds(workers), "shares": list(problem.shares)}
+
+
+DELAYS: Mapping[str, Model] = {"slow-samples": _slow_samples, "slow-workers": _slow_workers}
+"""Delay models of a comparison by name."""
+
+# ---- problems and sizes -----------------------------------------------------------------------------------------
+
+_QUADRATIC = ProblemSetting(
+    "quadratic", 3000, "loss", False, {"sgd": (0.001, 0.3), "adam": (0.001, 0.3)}, splits=False
+)  # its loss is exact: only the seeds of tuning and judging differ
+_IMAGES = {"sgd": (0.001, 0.3), "adam": (3e-5, 0.01)}
+_TEXT = {"sgd": (0.01, 3.0), "adam": (1e-4, 0.03)}
+_SIX = ("async-sgd", "momentum", "ordered-momentum", "balanced-catch-up", "ringmaster", "sync-minibatch")
+
+PROBLEMS: Mapping[str, ProblemSetting] = {
+    "quadratic": _QUADRATIC,
+    "digits": ProblemSetting("digits", 1500, "f1", True, _IMAGES, {"network": "mlp", "cubic": False}),
+    "mnist": ProblemSetting("mnist", 1500, "f1", True, _IMAGES, {"width": 0.4, "evaluated": 2000}),
+    "text": ProblemSetting(
+        "text", 800, "loss", False, _TEXT,
+        {"width": 32, "layers": 2, "heads": 4, "lengths": [32, 64, 128, 256], "evaluated": 2048},
+        costs=TEXT_COSTS, shares=(0.4, 0.3, 0.2, 0.1), always_by_sample=True,
+    ),
+    "cifar10": ProblemSetting(
+        "cifar10", 500, "f1", True, _IMAGES, {"width": 0.25, "weights": "none", "evaluated": 1000},
+        shares=(0.5, 0.5), methods=_SIX,
+    ),
+}  # fmt: skip
+"""Problems of a comparison by name, at the sizes of the standard study."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a comparison is.
+
+    Args:
+        problems: Its problems.
+        delays: Its delay models.
+        configurations: Configurations per method, problem and delay model.
+        seeds: Seeds to judge on.
+        arrivals: Arrivals by problem where they are not those of the standard study.
+        evaluations: Evaluations of a judging run.
+    """
+
+    problems: tuple[str, ...]
+    delays: tuple[str, ...]
+    configurations: int
+    seeds: tuple[int, ...]
+    arrivals: Mapping[str, int] = field(default_factory=dict)
+    evaluations: int = 24
+
+
+SIZES: Mapping[str, Size] = {
+    "quick": Size(
+        ("quadratic", "digits", "text"), ("slow-samples", "slow-workers"), 4, JUDGED_SEEDS[:3],
+        {"quadratic": 600, "digits": 500, "text": 120},
+    ),
+    "standard": Size(("quadratic", "mnist", "text", "cifar10"), tuple(DELAYS), 6, JUDGED_SEEDS),
+}  # fmt: skip
+"""Sizes of a comparison; docs/compare.md has the standard one in words."""

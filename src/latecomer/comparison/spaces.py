@@ -1,0 +1,100 @@
+"""What each method is tuned over: a log grid of learning rates, and its own options at declared values.
+
+Every method gets the same number of configurations. A method with several values of an option gets fewer rates.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from ..optim import METHODS
+
+__all__ = ["SPACES", "Space", "configurations"]
+
+Family = Literal["sgd", "adam"]
+
+
+@dataclass(frozen=True)
+class Space:
+    """What a method is tuned over.
+
+    Args:
+        family: Which of a problem's ranges of learning rates it takes.
+        scale: A factor on that range, where a method's learning rate means something else.
+        values: Its own options, each with the values to try.
+        per_worker: Options that are these multiples of the number of workers, rounded up.
+        per_arrival: Whether the rates are divided by half the number of arrivals, as for weights that grow with t.
+
+    Examples:
+        >>> space = Space(values={"beta": (0.1, 0.01)})
+        >>> [each["lr"] for each in configurations(space, (0.01, 1.0), count=4, workers=8, arrivals=100)]
+        [0.01, 0.01, 1.0, 1.0]
+    """
+
+    family: Family = "sgd"
+    scale: float = 1.0
+    values: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    per_worker: Mapping[str, float] = field(default_factory=dict)
+    per_arrival: bool = False
+
+
+_BETA = {"beta": (0.1,)}
+_AVERAGED = 3.0  # rules that average several gradients per update take larger steps
+_HEAVY_BALL = 0.1  # rules whose momentum adds up gradients with weights that sum to 1 / (1 - 0.9)
+
+SPACES: Mapping[str, Space] = {
+    "async-sgd": Space(),
+    "delay-adaptive": Space(),
+    "delay-filtered": Space(per_worker={"threshold": 2.0}),
+    "momentum": Space(values=_BETA),
+    "mu2": Space(values=_BETA),
+    "ordered-momentum": Space(values=_BETA),
+    "catch-up": Space(values=_BETA),
+    "ordered-mu2": Space(values=_BETA),
+    "ordered-mu2-anytime": Space(per_arrival=True),
+    "catch-up-adamw": Space("adam"),
+    "clipped-catch-up": Space(values=_BETA),
+    "balanced-catch-up": Space(values=_BETA),
+    "balanced-momentum": Space(values=_BETA),
+    "balanced-adamw": Space("adam"),
+}
+"""Spaces of the library's methods; any other method gets the learning rates alone."""
+
+
+def configurations(
+    space: Space, rates: tuple[float, float], *, count: int, workers: int, arrivals: int
+) -> list[dict[str, Any]]:
+    """Return the configurations of a method.
+
+    Args:
+        space: What it is tuned over.
+        rates: Smallest and largest learning rate of the problem.
+        count: Number of configurations.
+        workers: Number of workers.
+        arrivals: Arrivals per run.
+    """
+    own = [dict(zip(space.values, chosen, strict=True)) for chosen in itertools.product(*space.values.values())]
+    if count % len(own):
+        raise ValueError(f"{count} configurations cannot be {len(own)} combinations of options times some rates")
+    factor = space.scale * (2.0 / arrivals if space.per_arrival else 1.0)
+    low, high = (rate * factor for rate in rates)
+    grid = [float(f"{rate:.2g}") for rate in np.geomspace(low, high, count // len(own))]
+    fixed = {name: int(np.ceil(share * workers)) for name, share in space.per_worker.items()}
+    return [{"lr": rate, **fixed, **each} for rate in grid for each in own]
+
+
+def space_of(method: str) -> Space:
+    """Return the space of a method; one that is not the library's is tuned over the learning rate alone."""
+    if method in SPACES:
+        return SPACES[method]
+    if "lr" not in METHODS[method].arguments:
+        raise ValueError(
+            f"The method {method} has no option lr (it has {', '.join(METHODS[method].arguments) or 'none'}), so it "
+            "cannot be tuned: give its optimizer an argument lr"
+        )
+    return Space()
