@@ -33,7 +33,8 @@ def tracked(*patterns: str) -> list[Path]:
     return [ROOT / line for line in listed.stdout.splitlines() if (ROOT / line).exists()]
 
 
-RETURNED = {"NonConvex", "CatchUp", "Convex", "Subset", "Interval", "Constants", "TraceError"}
+RETURNED = {"NonConvex", "CatchUp", "Convex", "Subset", "Interval", "Constants", "TraceError", "Comparison", "Results"}
+RETURNED |= {"Reached", "WorkShares"}
 """What a function returns or raises has its example there."""
 
 

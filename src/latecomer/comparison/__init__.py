@@ -2,7 +2,7 @@
 
 from .compare import compare
 from .plan import Comparison, planned
-from .results import Results, collect
+from .results import Results
 from .statistics import Reached, WorkShares, median, performance_profile, reached, time_ratios, work_shares
 
 __all__ = [
@@ -10,7 +10,6 @@ __all__ = [
     "Reached",
     "Results",
     "WorkShares",
-    "collect",
     "compare",
     "median",
     "performance_profile",
