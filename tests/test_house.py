@@ -34,7 +34,7 @@ def tracked(*patterns: str) -> list[Path]:
 
 
 RETURNED = {"NonConvex", "CatchUp", "Convex", "Subset", "Interval", "Constants", "TraceError", "Comparison", "Results"}
-RETURNED |= {"Reached", "WorkShares"}
+RETURNED |= {"Reached", "WorkShares", "Plan", "Prediction"}
 """What a function returns or raises has its example there."""
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         monitor,
         optim,
         paper,
+        planning,
         policy,
         problems,
         report,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     )
     from .comparison import compare
     from .core.result import Run
+    from .planning import plan
     from .server import Server
     from .simulation import simulate
     from .trace import Trace
@@ -50,6 +52,8 @@ __all__ = [
     "monitor",
     "optim",
     "paper",
+    "plan",
+    "planning",
     "policy",
     "problems",
     "report",
@@ -67,6 +71,7 @@ _HOMES = {
     "Trace": "trace",
     "compare": "comparison",
     "fit": "training",
+    "plan": "planning",
     "simulate": "simulation",
 }
 

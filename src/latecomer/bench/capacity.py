@@ -11,13 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from .._util.checks import AT_LEAST_ZERO, POSITIVE, whole_number
 from .._util.extras import needs
-from ..core.gradient import one_thread
-from ..optim import OrderedMomentum
-from ..server import Server
+from ..core.server_cost import update_seconds
 
 __all__ = ["Capacity", "Costs", "capacity", "measure_costs", "simulated_rate"]
 
@@ -173,25 +170,10 @@ def measure_costs(size: int = 1_000_000, updates: int = 50, fixed: float = 2e-4)
     whole_number("size", size, least=1)
     whole_number("updates", updates, least=1)
     costs = Costs(0.0, 0.0, fixed)  # checks `fixed` before the measurement
-    costs = replace(costs, update=_update_seconds(size, updates) / size)
+    costs = replace(costs, update=update_seconds(size, updates) / size)
     if importlib.util.find_spec("zmq") is not None:
         costs = replace(costs, wire=_wire_seconds(4 * size, max(3, updates // 5)) / (8 * size))
     return costs
-
-
-def _update_seconds(size: int, updates: int) -> float:
-    with one_thread():
-        x, gradient = torch.nn.Parameter(torch.zeros(size)), torch.ones(size)
-        server = Server(OrderedMomentum([x], lr=1e-3, beta=0.1), workers=2)
-        server.receive(server.issue(0), gradient, finite=True)
-        ticket = server.issue(0)
-        times = []
-        for _ in range(updates):
-            start = time.perf_counter()
-            server.receive(ticket, gradient, finite=True)
-            ticket = server.issue(0)
-            times.append(time.perf_counter() - start)
-    return float(np.median(times))
 
 
 def _wire_seconds(length: int, rounds: int) -> float:

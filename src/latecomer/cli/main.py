@@ -41,6 +41,7 @@ class Group:
 
 COMMANDS: Mapping[str, Mapping[str, str | Group]] = {
     "Train your own model": {
+        "plan": "plan.PlanCommand",
         "train": "train.Train",
         "report": "report.ReportCommand",
         "replay": "replay.ReplayCommand",

@@ -1,0 +1,120 @@
+"""``latecomer plan``: what asynchrony would bring on a task of one's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from .._util.files import atomic, writable_file
+from ._options import Imports, import_all
+from ._output import Json, print_text, show
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from ..planning import Plan
+
+__all__ = ["PlanCommand"]
+
+_WIDTH = 110
+"""Room for the table in a log."""
+
+
+@dataclass(frozen=True)
+class PlanCommand:
+    """Time some jobs of your task, and predict synchronous and asynchronous training for numbers of workers.
+
+    Example: latecomer plan path/to/script.py:task --workers 4 8 16 64 --network 10
+    """
+
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
+    """A Python file and the name of a Task, a problem, or a function that returns one: script.py:task."""
+    workers: tuple[int, ...] = (4, 8, 16)
+    """Numbers of workers."""
+    record: Path | None = None
+    """A recorded run of this task: its durations are used instead of timed ones."""
+    network: float | None = None
+    """Bandwidth of each machine in Gbit/s; left out, server and workers share memory."""
+    jobs: int = 40
+    """Number of jobs to time."""
+    samples: int = 1_000_000
+    """Number of samples that the last column is about."""
+    method: str = "balanced-catch-up"
+    """The method, for the server's work per contribution."""
+    policies: tuple[str, ...] = ()
+    """Other policies to predict, by name, such as synchronous: through one server instead of an all-reduce."""
+    imports: Imports = ()
+    """A Python file that registers methods of your own; may be repeated."""
+    seed: int = 0
+    """Draws the samples and the simulations."""
+    csv: Path | None = None
+    """Also write the table to this file."""
+    json: Json = False
+    """Print the table as JSON on stdout, and everything else on stderr."""
+
+    def run(self, console: Console) -> None:
+        """Time, simulate, print."""
+        from ..planning import plan
+        from ._progress import counting
+        from .train import load_task
+
+        import_all(self.imports)
+        if self.csv is not None:
+            writable_file(self.csv)
+        task = load_task(self.task)
+        with counting("jobs timed", console) as on_progress:
+            found = plan(
+                task, self.workers, record=self.record, network=self.network, jobs=self.jobs, samples=self.samples,
+                method=self.method, policies={name: name for name in self.policies}, seed=self.seed,
+                on_progress=on_progress,
+            )  # fmt: skip
+        times = found.times
+        groups: list[dict[str, Any]] = [
+            {"group": name, "share": share, "jobs": len(own), "seconds": sum(own) / len(own)}
+            for name, share, own in zip(times.names, times.shares, times.seconds, strict=True)
+        ]
+        for row in groups:
+            words = f"{row['group']}: {row['jobs']} jobs, {_seconds(row['seconds'])} each, {row['share']:.0%} of all"
+            print_text(console, words)
+        link = "shared memory" if self.network is None else f"{_seconds(found.network.seconds(times.size))} per copy"
+        words = f"{times.size / 1e6:,.3g} MB of parameters, {link}; server {_seconds(times.server)} per contribution"
+        print_text(console, words)
+        data = {"rows": found.table.to_dicts(), "advice": list(found.advice), "groups": groups}
+        if not console.is_terminal:
+            console.width = max(console.width, _WIDTH)
+        show(console, _table(found), data | {"server": times.server, "size": times.size})
+        for sentence in found.advice:
+            print_text(console, sentence)
+        if self.csv is not None:
+            with atomic(self.csv) as temporary:
+                found.table.write_csv(temporary)
+            print_text(console, f"Written to {self.csv}")
+
+
+def _table(found: Plan) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, title=f"Predictions; time for {found.samples:,} samples")
+    for name in ("workers", "scheme", "updates/s", "samples/s", "x synchronous", "idle", "mean delay", "time"):
+        table.add_column(name, justify="left" if name == "scheme" else "right", no_wrap=True)
+    for row in found.table.iter_rows(named=True):
+        faster = f"{row['faster']:.2f}"
+        faster += "" if row["low"] is None else f" ({row['low']:.1f}-{row['high']:.1f})"
+        table.add_row(
+            f"{row['workers']}", row["scheme"], f"{row['updates']:.4g}", f"{row['samples']:.4g}", faster,
+            f"{row['idle']:.0%}", f"{row['delay']:.1f}", _seconds(row["seconds"]),
+        )  # fmt: skip
+    return table
+
+
+def _seconds(seconds: float) -> str:
+    """Return a duration as people read it."""
+    for limit, unit, factor in ((1e-3, "µs", 1e6), (1.0, "ms", 1e3), (120.0, "s", 1.0), (7200.0, "min", 1 / 60)):
+        if seconds < limit:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds / 3600:.3g} h"

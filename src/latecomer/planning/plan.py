@@ -1,0 +1,161 @@
+"""`latecomer.plan`: synchronous or asynchronous, for a task and numbers of workers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from .._util.checks import POSITIVE, whole_number
+from ..optim import MethodLike
+from ..policy import PolicyLike
+from ..problems.base import Problem
+from ..trace import Trace
+from .predict import Network, Prediction, predict_policy, predict_rounds
+from .timing import JobTimes, recorded_times, time_jobs
+
+__all__ = ["WORTH_IT", "Plan", "plan"]
+
+WORTH_IT = 1.2
+"""Asynchrony is advised from so many times the samples per second of the best synchronous scheme on."""
+_REPLICATES = 20
+_FULL = 0.2
+SYNCHRONOUS, BUCKETS, ASYNC = "synchronous", "synchronous, buckets", "async"
+
+
+@dataclass(frozen=True, repr=False)
+class Plan:
+    """What is predicted for a task.
+
+    Attributes:
+        times: The durations that it rests on.
+        network: The network.
+        table: One row per number of workers and scheme: ``updates`` and ``samples`` per second, ``faster`` than
+            synchronous with its 90 % bootstrap interval, ``idle``, ``delay``, ``wasted``, and ``seconds`` to the same
+            number of samples.
+        advice: One sentence or two per number of workers.
+        samples: The number of samples that ``seconds`` is about.
+    """
+
+    times: JobTimes
+    network: Network
+    table: pl.DataFrame
+    advice: tuple[str, ...]
+    samples: int
+
+    def __repr__(self) -> str:
+        return "\n".join(self.advice)
+
+
+def plan(
+    task: Problem,
+    workers: Sequence[int] = (4, 8, 16),
+    *,
+    record: str | os.PathLike[str] | Trace | None = None,
+    network: float | None = None,
+    jobs: int = 40,
+    samples: int = 1_000_000,
+    method: MethodLike = "balanced-catch-up",
+    policies: Mapping[str, PolicyLike] | None = None,
+    seed: int = 0,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Plan:
+    """Time some jobs of a task and predict what asynchrony would bring, before a cluster is rented.
+
+    Args:
+        task: A `latecomer.Task`, or any problem.
+        workers: Numbers of workers to predict for.
+        record: A recorded run of this task: its durations are used instead of timed ones.
+        network: Bandwidth of each machine in Gbit/s; None if server and workers share memory.
+        jobs: Number of jobs to time.
+        samples: Number of samples for the column ``seconds``.
+        method: The method, for the server's work per contribution.
+        policies: Asynchronous policies to predict besides ``"async"``, by name.
+        seed: Draws the samples and the simulations.
+        on_progress: Called with the number of timed jobs so far and the total.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> found = lc.plan(lc.problems.digits(network="mlp"), workers=[4], jobs=5)
+        >>> found.table["scheme"].to_list()
+        ['synchronous', 'synchronous, buckets', 'async']
+        >>> found.advice[0].startswith("4 workers: ")
+        True
+    """
+    if not isinstance(task, Problem):
+        raise TypeError(f"Invalid task: {type(task).__name__} (expected a latecomer.Task or a problem)")
+    counts = [whole_number("workers", count, least=1) for count in workers]
+    if not counts:
+        raise ValueError("Invalid workers: none (expected at least one number of workers, such as 4 8 16)")
+    samples, seed = whole_number("samples", samples, least=1), whole_number("seed", seed)
+    link = Network(None if network is None else POSITIVE.check("network", network))
+    trace = record if record is None or isinstance(record, Trace) else Trace.load(record)  # before jobs are timed
+    times = time_jobs(task, jobs=jobs if trace is None else 1, method=method, seed=seed, on_progress=on_progress)
+    if trace is not None:
+        times = recorded_times(trace, times)
+    # Synchronous rounds go through an all-reduce; under the policy of that name they go through one server.
+    named = {f"{name} (one server)" if name == SYNCHRONOUS else name: own for name, own in (policies or {}).items()}
+    schemes: dict[str, PolicyLike] = {ASYNC: "async", **named}
+    rows, advice = [], []
+    for count in counts:
+        found = _predicted(times, count, link, schemes, seed)
+        span = _interval(times, count, link, seed)
+        for name, each in found.items():
+            low, high = span if name == ASYNC else (None, None)
+            rows.append(
+                {
+                    "workers": count, "scheme": name, "updates": each.updates, "samples": each.jobs * times.samples,
+                    "faster": each.jobs / found[SYNCHRONOUS].jobs, "low": low, "high": high, "idle": each.idle,
+                    "delay": each.delay, "wasted": each.wasted, "seconds": samples / (each.jobs * times.samples),
+                }
+            )  # fmt: skip
+        advice.append(_advice(count, found))
+    return Plan(times, link, pl.DataFrame(rows, infer_schema_length=None), tuple(advice), samples)
+
+
+def _predicted(
+    times: JobTimes, workers: int, network: Network, schemes: Mapping[str, PolicyLike], seed: int
+) -> dict[str, Prediction]:
+    found = {SYNCHRONOUS: predict_rounds(times, workers, network, seed=seed)}
+    if times.groups > 1:
+        found[BUCKETS] = predict_rounds(times, workers, network, buckets=True, seed=seed)
+    return found | {name: predict_policy(times, workers, own, network, seed=seed) for name, own in schemes.items()}
+
+
+def _interval(times: JobTimes, workers: int, network: Network, seed: int) -> tuple[float, float]:
+    """Return a 90 % bootstrap interval of how much faster asynchronous training is than synchronous."""
+    generator = np.random.default_rng((seed, workers))
+    ratios = []
+    for replicate in range(_REPLICATES):
+        own = times.resampled(generator)
+        rounds = predict_rounds(own, workers, network, rounds=200, seed=replicate)
+        free = predict_policy(own, workers, "async", network, jobs=20 * workers, seed=replicate)
+        ratios.append(free.jobs / rounds.jobs)
+    low, high = np.quantile(ratios, [0.05, 0.95])
+    return float(low), float(high)
+
+
+def _advice(workers: int, found: Mapping[str, Prediction]) -> str:
+    """Say plainly whether to stay synchronous."""
+    waiting = {name: each for name, each in found.items() if name in (SYNCHRONOUS, BUCKETS)}
+    best = max(waiting, key=lambda name: waiting[name].jobs)
+    own = found[ASYNC]
+    gain = own.jobs / waiting[best].jobs
+    scheme = "synchronous training with length buckets" if best == BUCKETS else "synchronous training"
+    noun = "1 worker" if workers == 1 else f"{workers} workers"
+    full = f" The server or its network is full: workers wait {100 * own.idle:.0f} % of the time." * (own.idle > _FULL)
+    if workers == 1:
+        return f"{noun}: there is nobody to wait for, so asynchrony brings nothing."
+    if gain < WORTH_IT:
+        return (
+            f"{noun}: stay synchronous. Compared with {scheme}, asynchronous training would process {gain:.2f} times "
+            f"as many samples per second; below {WORTH_IT:g} that does not pay for gradients that are late.{full}"
+        )
+    return (
+        f"{noun}: asynchronous training processes {gain:.1f} times as many samples per second as {scheme}, at a mean "
+        f"delay of {own.delay:.1f} updates. What late gradients cost in accuracy is not predicted: `latecomer compare` "
+        f"measures it.{full}"
+    )

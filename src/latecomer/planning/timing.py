@@ -1,0 +1,216 @@
+"""How long the jobs of a task take, by group: timed here, or read from a recorded run."""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from .._util.checks import AT_LEAST_ZERO, POSITIVE, several, whole_number
+from .._util.seeds import sample_seeds
+from ..core.flat import FlatModule
+from ..core.gradient import Contributor, one_thread
+from ..core.server_cost import update_seconds
+from ..delays.base import group_shares
+from ..optim import MethodLike, as_method
+from ..optim._kernels import is_finite
+from ..problems.base import Problem
+from ..trace import Trace
+
+__all__ = ["JobTimes", "recorded_times", "time_jobs"]
+
+_LEAST = 3
+"""Jobs of every group that are wanted at least."""
+_WARM_UP = 2
+
+
+@dataclass(frozen=True)
+class JobTimes:
+    """Measured durations of jobs, and what else a prediction needs.
+
+    Args:
+        seconds: Durations of jobs, one list per group.
+        shares: Share of each group among the jobs.
+        names: Names of the groups.
+        speeds: Factors on the duration, one per worker that was seen; workers of a prediction take them in turn.
+        size: Bytes of one copy of the parameters.
+        points: Copies that a worker gets per job.
+        server: Seconds of the server per contribution.
+        samples: Samples per job.
+
+    Examples:
+        >>> JobTimes([[0.1, 0.12], [1.0]], shares=[0.9, 0.1]).mean
+        0.199
+    """
+
+    seconds: Sequence[Sequence[float]]
+    shares: Sequence[float] = (1.0,)
+    names: Sequence[str] = ()
+    speeds: Sequence[float] = (1.0,)
+    size: int = 0
+    points: int = 1
+    server: float = 0.0
+    samples: int = 1
+
+    def __post_init__(self) -> None:
+        own = tuple(
+            tuple(POSITIVE.check("duration", each) for each in several("seconds", group)) for group in self.seconds
+        )
+        if not own or not all(own):
+            raise ValueError(f"Invalid seconds: {self.seconds!r} (expected at least one duration per group)")
+        if len(self.shares) != len(own):
+            raise ValueError(f"Got {len(self.shares)} shares for {len(own)} groups of durations")
+        object.__setattr__(self, "seconds", own)
+        object.__setattr__(self, "shares", group_shares(None, self.shares))
+        names = tuple(self.names) or (("all",) if len(own) == 1 else tuple(f"group {i}" for i in range(len(own))))
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "speeds", tuple(POSITIVE.check("speed", each) for each in self.speeds))
+        for name, least in (("size", 0), ("points", 1), ("samples", 1)):
+            whole_number(name, getattr(self, name), least=least)
+        AT_LEAST_ZERO.check("server", self.server)
+
+    @property
+    def groups(self) -> int:
+        """Number of groups."""
+        return len(self.seconds)
+
+    @property
+    def mean(self) -> float:
+        """Mean duration of a job, in seconds."""
+        return float(sum(share * np.mean(own) for share, own in zip(self.shares, self.seconds, strict=True)))
+
+    def drawn(self, generator: np.random.Generator, count: int, group: int | None = None) -> Any:
+        """Draw groups by their shares, unless one is given, and durations with replacement; return both."""
+        groups = generator.choice(self.groups, size=count, p=np.asarray(self.shares) / sum(self.shares))
+        groups = groups if group is None else np.full(count, group)
+        durations = np.empty(count)
+        for each, own in enumerate(self.seconds):
+            chosen = groups == each
+            durations[chosen] = generator.choice(np.asarray(own), size=int(chosen.sum()))
+        return groups, durations
+
+    def resampled(self, generator: np.random.Generator) -> JobTimes:
+        """Return a bootstrap replicate: as many jobs per group, drawn with replacement."""
+        drawn = [generator.choice(np.asarray(own), size=len(own)).tolist() for own in self.seconds]
+        return replace(self, seconds=drawn)
+
+
+def time_jobs(
+    task: Problem,
+    *,
+    jobs: int = 40,
+    method: MethodLike = "balanced-catch-up",
+    seed: int = 0,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> JobTimes:
+    """Time jobs of a task in this process, with one torch thread as a worker has, and the server's work per job.
+
+    A job is what a worker does: draw the batch, forward, backward. Groups come in their natural shares; rare ones
+    are looked for in up to four times as many jobs.
+
+    Args:
+        task: A `latecomer.Task`, or any problem.
+        jobs: Number of jobs to time.
+        method: The method, which decides the work of the server and the number of points.
+        seed: Draws the samples.
+        on_progress: Called with the number of jobs so far and the total.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> times = time_jobs(lc.problems.digits(network="mlp"), jobs=5)
+        >>> len(times.seconds), times.samples, times.size
+        (2, 16, 9640)
+    """
+    jobs = whole_number("jobs", jobs, least=1)
+    found = as_method(method)
+    with one_thread():
+        flat = FlatModule(task.model(seed))
+        points = [flat.x.detach().clone()] * found.points
+        out = torch.empty_like(points[0])
+        contribute = Contributor(task, flat, found.points)
+        seconds: list[list[float]] = [[] for _ in range(task.groups)]
+        counts = np.zeros(task.groups)
+        for number, sample in enumerate(sample_seeds(seed, _WARM_UP + 4 * jobs).tolist()):
+            timed = number - _WARM_UP
+            if timed >= jobs and all(len(own) >= min(_LEAST, jobs) for own in seconds):
+                break
+            try:
+                start = time.perf_counter()
+                group = task.group_of(number, sample)
+                if timed >= jobs and len(seconds[group]) >= _LEAST:
+                    continue
+                contribute(points, out, number, sample, group, 2)
+                is_finite(contribute.result)  # as a worker does, which waits for an accelerator
+            except Exception as error:
+                frame = traceback.extract_tb(error.__traceback__)[-1]
+                raise ValueError(
+                    f"Job {number} of the task raised {type(error).__name__}: {error} ({frame.filename}, line "
+                    f"{frame.lineno})"
+                ) from error
+            if timed >= 0:
+                seconds[group].append(time.perf_counter() - start)
+                counts[group] += timed < jobs
+            if on_progress is not None:
+                on_progress(min(number + 1, jobs), jobs)
+    shares = tuple(task.shares) or tuple(counts / counts.sum())
+    names = tuple(getattr(task, "group_names", ())) or tuple(f"group {i}" for i in range(task.groups))
+    kept = [place for place, own in enumerate(seconds) if own]
+    total = sum(shares[place] for place in kept)
+    return JobTimes(
+        seconds=[seconds[place] for place in kept],
+        shares=[shares[place] / total for place in kept],
+        names=[names[place] for place in kept],
+        size=flat.x.numel() * flat.x.element_size(),
+        points=found.points,
+        server=update_seconds(flat.x.numel(), method=found),
+        samples=int(getattr(task, "batch_size", 1)) * int(getattr(task, "accumulate", 1)),
+    )
+
+
+def recorded_times(record: str | os.PathLike[str] | Trace, times: JobTimes | None = None) -> JobTimes:
+    """Return the durations of a recorded run, by group, and how fast each of its workers was.
+
+    A recorded duration lasts from the issue of a ticket to its arrival, so it contains the transfers of that run and
+    the wait for its server.
+
+    Args:
+        record: The trace, or its file.
+        times: What a trace does not have: size, server, samples, points, from `time_jobs`.
+
+    Examples:
+        >>> import latecomer as lc
+        >>> trace = lc.delays.WorkerSpeeds([1.0, 3.0]).trace(steps=40)
+        >>> recorded_times(trace).speeds
+        (0.5, 1.5)
+    """
+    trace = record if isinstance(record, Trace) else Trace.load(record)
+    if trace.header.clock == "none" or not len(trace):
+        raise ValueError("The record has no arrivals with a clock: record a run of `latecomer train` or `fit`")
+    lasted, group, worker = trace.end - trace.start, trace.group, trace.worker
+    usable = np.isfinite(lasted) & (lasted > 0) & (group >= 0)
+    if not usable.any():
+        raise ValueError("The record has no job of positive duration: record a run of `latecomer train` or `fit`")
+    lasted, group, worker = lasted[usable], group[usable], worker[usable]
+    kept = sorted(set(group.tolist()))
+    means = {each: float(lasted[group == each].mean()) for each in kept}
+    relative = lasted / np.array([means[each] for each in group.tolist()])
+    factors = [float(relative[worker == each].mean()) for each in sorted(set(worker.tolist()))]
+    middle = float(np.mean(factors))
+    speeds = tuple(round(factor / middle, 6) for factor in factors)
+    by_worker = dict(zip(sorted(set(worker.tolist())), speeds, strict=True))
+    plain = lasted / np.array([by_worker[each] for each in worker.tolist()])
+    names = trace.header.groups
+    base = times or JobTimes([[1.0]])
+    return replace(
+        base,
+        seconds=[plain[group == each].tolist() for each in kept],
+        shares=[float((group == each).mean()) for each in kept],
+        names=[names[each] if each < len(names) else f"group {each}" for each in kept],
+        speeds=speeds,
+    )

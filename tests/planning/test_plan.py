@@ -1,0 +1,200 @@
+"""`latecomer plan`: predictions that can be computed by hand, timed jobs, recorded runs, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import latecomer as lc
+from latecomer.cli.main import main
+from latecomer.planning import JobTimes, Network, predict_policy, predict_rounds, recorded_times, time_jobs
+from latecomer.planning.plan import _advice
+
+SPEEDS = (1.0, 2.0, 4.0)
+
+
+def test_constant_durations_give_the_sum_of_the_rates_and_the_slowest() -> None:
+    times = JobTimes([[0.5]], speeds=SPEEDS, samples=10)
+    free = predict_policy(times, workers=3, jobs=7000)
+    assert free.jobs == free.updates == pytest.approx(sum(1 / (0.5 * speed) for speed in SPEEDS), rel=2e-3)
+    assert (free.idle, free.wasted) == (pytest.approx(0.0, abs=1e-9), 0.0)
+    assert free.delay == pytest.approx(2.0, abs=0.01)  # others in flight
+    for waits in (predict_rounds(times, workers=3), predict_policy(times, 3, "synchronous", jobs=3000)):
+        assert waits.jobs == pytest.approx(3 / 2.0)  # three jobs per slowest job of two seconds
+        assert waits.updates == pytest.approx(1 / 2.0)
+        assert waits.idle == pytest.approx(1 - (0.5 + 1.0 + 2.0) / 6.0)
+        assert waits.delay == 0.0
+
+
+def test_a_round_lasts_as_long_as_its_slowest_job_unless_it_is_bucketed() -> None:
+    times = JobTimes([[1.0], [9.0]], shares=[0.75, 0.25])
+    mixed = predict_rounds(times, workers=4, rounds=40_000)
+    slow = 1 - 0.75**4
+    assert mixed.updates == pytest.approx(1 / (1 + 8 * slow), rel=0.01)
+    assert mixed.idle == pytest.approx(1 - 3.0 / (1 + 8 * slow), abs=0.01)
+    bucketed = predict_rounds(times, workers=4, rounds=40_000, buckets=True)
+    assert bucketed.updates == pytest.approx(1 / 3.0, rel=0.02)
+    assert bucketed.idle == pytest.approx(0.0, abs=1e-9)
+    free = predict_policy(times, workers=4, jobs=20_000)
+    assert free.jobs == pytest.approx(4 / 3.0, rel=0.02)
+
+
+def test_the_server_and_its_links_serve_one_job_at_a_time() -> None:
+    compute = JobTimes([[1.0]], size=10**9)  # 8 Gbit: one second per copy at 8 Gbit/s
+    alone = predict_policy(compute, 1, network=Network(8.0), jobs=100)
+    assert alone.jobs == pytest.approx(1 / 3)  # down, compute, up
+    assert alone.idle == pytest.approx(2 / 3)
+    many = predict_policy(compute, 16, network=Network(8.0), jobs=800)
+    assert many.jobs == pytest.approx(1.0, rel=0.02)  # the link
+    busy = predict_policy(JobTimes([[1.0]], server=0.5), 16, jobs=800)
+    assert busy.jobs == pytest.approx(2.0, rel=0.02)  # the server
+    assert busy.delay == pytest.approx(15.0, rel=0.02)
+    ring = predict_rounds(compute, 4, Network(8.0))
+    assert ring.updates == pytest.approx(1 / (1 + 2 * 3 / 4))
+    two = predict_policy(JobTimes([[1.0]], size=10**9, points=2), 1, network=Network(8.0), jobs=100)
+    assert two.jobs == pytest.approx(1 / 4)  # two points go down
+
+
+def test_with_equal_jobs_it_says_to_stay_synchronous() -> None:
+    equal = JobTimes([[0.1]])
+    found = {"synchronous": predict_rounds(equal, 8), "async": predict_policy(equal, 8)}
+    assert "8 workers: stay synchronous." in _advice(8, found)
+    uneven = JobTimes([[0.1], [1.0]], shares=[0.9, 0.1])
+    found = {"synchronous": predict_rounds(uneven, 8), "async": predict_policy(uneven, 8)}
+    assert "asynchronous training processes" in _advice(8, found)
+    found["synchronous, buckets"] = predict_rounds(uneven, 8, buckets=True)
+    assert "stay synchronous. Compared with synchronous training with length buckets" in _advice(8, found)
+    assert "brings nothing" in _advice(1, found)
+    full = {"synchronous": found["synchronous"], "async": predict_policy(JobTimes([[0.1]], server=0.1), 8)}
+    assert "is full: workers wait 88 % of the time" in _advice(8, full)
+
+
+def test_jobs_are_timed_by_group_and_rare_groups_are_looked_for() -> None:
+    class Uneven(lc.problems.Quadratic):
+        def batch(self, sample, group):
+            seen.append(group)
+            return super().batch(sample, group)
+
+    seen: list[int] = []
+    problem = Uneven(centres=(0.0, 1.0, 2.0), shares=(0.9, 0.08, 0.02))
+    times = time_jobs(problem, jobs=30)
+    assert times.groups == len(set(seen[2:])) >= 2
+    assert sum(map(len, times.seconds)) >= 30
+    assert sum(times.shares) == pytest.approx(1.0)
+    assert times.size == 80
+    assert times.server > 0
+    plain = time_jobs(lc.problems.quadratic(shares=(1.0, 0.0)), jobs=3, method="ordered-mu2")
+    assert plain.groups == 1
+    assert plain.points == 2
+
+
+def test_a_recorded_run_brings_durations_by_group_and_workers_by_speed() -> None:
+    trace = lc.delays.SampleCost(3, cost=(1.0, 5.0), slow_share=0.3, speeds=SPEEDS).trace(steps=600, seed=0)
+    times = recorded_times(trace)
+    assert [np.mean(own) for own in times.seconds] == pytest.approx([7 / 3, 35 / 3], rel=0.02)
+    assert times.speeds == pytest.approx([3 / 7, 6 / 7, 12 / 7], rel=0.02)
+    assert times.shares[1] == pytest.approx(0.3, abs=0.05)
+    assert times.names == ("fast", "slow")
+    again = predict_policy(times, 3)
+    assert again.jobs == pytest.approx(600 / trace.end[-1], rel=0.05)
+    with pytest.raises(ValueError, match="The record has no arrivals with a clock"):
+        recorded_times(lc.delays.Uniform(workers=2).trace(steps=5))
+
+
+SCRIPT = """
+import torch
+import latecomer as lc
+
+
+def loss(model, batch):
+    return model(batch).mean()
+
+
+task = lc.Task(
+    torch.nn.Linear(4, 1), loss, batch_fn=lambda sample: torch.ones(8 if sample % 3 else 64, 4),
+    group_fn=lambda batch: int(len(batch) > 8), groups=("short", "long"),
+)
+broken = lc.Task(torch.nn.Linear(4, 1), loss, batch_fn=lambda sample: torch.ones(8, 5))
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    path = tmp_path / f"planned_{tmp_path.name.replace('-', '_')}.py"
+    path.write_text(SCRIPT)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return str(path)
+
+
+def test_the_command_prints_what_it_measured_predicted_and_advises(
+    script: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    csv = tmp_path / "plan.csv"
+    command = ["plan", f"{script}:task", "--workers", "2", "4", "--network", "1", "--jobs", "12"]
+    assert main([*command, "--policies", "synchronous", "--csv", str(csv)]) == 0
+    shown = capsys.readouterr().out
+    assert "short: " in shown
+    assert "long: " in shown
+    assert "4 workers: " in shown
+    table = pl.read_csv(csv)
+    assert table.height == 2 * 4
+    assert set(table["scheme"]) == {"synchronous", "synchronous, buckets", "async", "synchronous (one server)"}
+    assert main([*command, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert len(told["advice"]) == 2
+    assert all(math.isfinite(row["updates"]) for row in told["rows"])
+
+
+def test_the_command_reads_a_record(script: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = lc.delays.WorkerSpeeds([1.0, 1.0]).trace(steps=50).save(tmp_path / "run.parquet")
+    assert main(["plan", f"{script}:task", "--record", str(record), "--workers", "8", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["groups"] == [{"group": "all", "share": 1.0, "jobs": 50, "seconds": pytest.approx(1.0)}]
+    rates = {row["scheme"]: row["updates"] for row in told["rows"]}
+    assert rates["async"] == pytest.approx(8.0, rel=0.02)
+    record.write_bytes(record.read_bytes()[:100])
+    assert main(["plan", f"{script}:task", "--record", str(record)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--workers", "0"], "Invalid workers value: 0"),
+        (["--network", "0"], "Invalid network value: 0"),
+        (["--network", "nan"], "Invalid network value: nan"),
+        (["--jobs", "0"], "Invalid jobs value: 0"),
+        (["--samples", "-1"], "Invalid samples value: -1"),
+        (["--method", "momentun"], "Unknown method 'momentun'"),
+        (["--policies", "nobody"], "Unknown policy 'nobody'"),
+        (["--record", "nowhere.parquet"], "nowhere.parquet"),
+    ],
+)
+def test_bad_input_gets_a_sentence(
+    words: list[str], sentence: str, script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", f"{script}:task", *words]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.count("\n") == 1
+
+
+def test_a_task_that_raises_and_one_that_is_none_get_a_sentence(
+    script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", f"{script}:broken"]) == 2
+    assert "Job 0 of the task raised RuntimeError" in capsys.readouterr().err
+    assert main(["plan", f"{script}:nothing"]) == 2
+    assert "has no 'nothing'" in capsys.readouterr().err
+    with pytest.raises(TypeError, match="Invalid task: int"):
+        lc.plan(3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="Invalid workers: none"):
+        lc.plan(lc.problems.quadratic(), workers=[])
+    for wrong, words in (([], "at least one duration"), ([[]], "at least one duration"), ([[-1.0]], "duration")):
+        with pytest.raises(ValueError, match=words):
+            JobTimes(wrong)
