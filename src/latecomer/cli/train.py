@@ -78,6 +78,12 @@ class Train:
     """File for the trace, for latecomer replay."""
     tensorboard: Path | None = None
     """Folder for TensorBoard."""
+    live: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Serve a page of the run while it trains, and print its address."""
+    live_host: str = "127.0.0.1"
+    """Address that the page listens on; with any other than this machine's own, the address has a secret token."""
+    live_port: int = 0
+    """Port of the page; a free one if 0."""
     sync: bool = False
     """Wait for all workers before every update, for comparison."""
     give_up_limit: float = 0.5
@@ -144,6 +150,7 @@ class Train:
             checkpoint_every=self.checkpoint_every,
             record=self.record,
             tensorboard=self.tensorboard,
+            callbacks=self._callbacks(console),
             sync=self.sync,
             give_up_limit=self.give_up_limit,
             timeout=self.timeout,
@@ -151,6 +158,15 @@ class Train:
             progress=console,
             **hyper_parameters(self.method, self.set),
         )
+
+    def _callbacks(self, console: Console) -> list[Any]:
+        if not self.live:
+            if (self.live_host, self.live_port) != ("127.0.0.1", 0):
+                raise ValueError("--live-host and --live-port belong to --live: add it, or leave them out")
+            return []
+        from ..monitor import Live
+
+        return [Live(self.live_host, self.live_port, announce=lambda words: print_text(console, words))]
 
     def _show(self, result: Any, console: Console) -> None:
         from rich.table import Table

@@ -17,7 +17,8 @@ from ..policy import Ticket
 from ..server import Outcome, Server
 
 if TYPE_CHECKING:
-    from .faults import Fault
+    from .faults import Fault, FaultLog
+    from .history import History
     from .result import Run
 
 __all__ = ["Callback", "LiveRun", "OnArrival", "ProgressBar", "TensorBoard", "all_callbacks"]
@@ -50,6 +51,14 @@ class LiveRun(Protocol):
     @property
     def now(self) -> float | None:
         """Time on the run's clock."""
+
+    @property
+    def history(self) -> History:
+        """The rows of the history so far, read-only."""
+
+    @property
+    def faults(self) -> FaultLog:
+        """What went wrong so far, read-only; empty in a simulation."""
 
     def stop(self) -> None:
         """End the run after this arrival."""

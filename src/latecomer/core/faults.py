@@ -67,6 +67,12 @@ class FaultLog:
         yield from self._first
         yield from self._last
 
+    def copy(self) -> FaultLog:
+        """Return a copy."""
+        log = FaultLog()
+        log.counts, log._first, log._last = self.counts.copy(), list(self._first), self._last.copy()
+        return log
+
     def state_dict(self) -> dict[str, Any]:
         """Return everything, as JSON has it."""
         return {"counts": dict(self.counts), "list": [asdict(fault) for fault in self]}

@@ -18,7 +18,7 @@ from ..trace.summary import group_rows
 from . import figures
 from .view import RunView, short
 
-__all__ = ["document", "parts", "report"]
+__all__ = ["document", "parts", "report", "title"]
 
 _CLOSE = 60  # arrivals of the closer look
 _DRAWN_ONE_BY_ONE = 400  # runs with fewer arrivals need none
@@ -75,15 +75,16 @@ def document(view: RunView | None, other: RunView | None = None, *, remark: str 
     empty = dict.fromkeys(_ORDER, "")
     found = empty if view is None else empty | parts(view, other)
     marked = {name: Markup(text) for name, text in found.items()}
-    return render("run.html", parts=marked, remark=remark, live=live, title=_title(view, other))
+    return render("run.html", parts=marked, remark=remark, live=live, title=title(view, other))
 
 
-def _title(view: RunView | None, other: RunView | None) -> str:
+def title(view: RunView | None, other: RunView | None = None) -> str:
+    """Return the heading of the page."""
     if view is None:
         return "A run that begins"
     workers = f"{view.trace.header.workers:,} worker{'s' if view.trace.header.workers != 1 else ''}"
-    title = f"{view.method}, {workers}" if view.method else f"A schedule of {workers}"
-    return title if other is None else f"{title}, and {other.method} on the same arrivals"
+    words = f"{view.method}, {workers}" if view.method else f"A schedule of {workers}"
+    return words if other is None else f"{words}, and {other.method} on the same arrivals"
 
 
 _ORDER = ("summary", "notes", "beside", "timeline", "loss", "throughput", "groups", "faults")
@@ -190,7 +191,8 @@ def _groups(view: RunView, other: RunView | None) -> str:
 
 def _faults(view: RunView) -> str:
     lost = int((view.trace.columns["status"] == STATUSES.index("lost")).sum())
-    reissued = f"{lost:,} jobs were lost and issued again." if lost else "No job was lost."
+    jobs = "job was" if lost == 1 else "jobs were"
+    reissued = f"{lost:,} {jobs} lost and issued again." if lost else "No job was lost."
     if view.faults is None:
         return _section("Faults", f"<p>This file has no list of faults. {reissued}</p>")
     kept = list(view.faults)

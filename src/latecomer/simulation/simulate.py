@@ -17,6 +17,7 @@ from .._util.memory import check_memory
 from ..core.callbacks import Callback, ProgressLike, all_callbacks
 from ..core.checkpoint import RunFolder, checkpoint_options, loading
 from ..core.devices import check_available, checked_device, use_device
+from ..core.faults import FaultLog
 from ..core.flat import FlatModule
 from ..core.gradient import Contributor, evaluated
 from ..core.groups import ParamGroups
@@ -88,7 +89,7 @@ class Simulation:
         )
         self.server, self.optimizer = self.state.server, self.state.optimizer
         self.callbacks = tuple(callbacks)
-        self.history = History()
+        self.history, self.faults = History(), FaultLog()
         self.loss = math.nan
         self.stopped = False
         place = torch.device(device)

@@ -49,10 +49,12 @@ class Trace:
     def unchecked(cls, header: Header, columns: Mapping[str, NDArray[Any]]) -> Trace:
         """Return rows that a server has just recorded as a trace, without the checks: for a look at a run in progress.
 
-        The samples may be missing, because nobody will replay it.
+        Samples and times may be missing, because nobody will replay it.
         """
         trace = cls.__new__(cls)
-        trace._set(header, {"sample": np.zeros(len(columns["ticket"]), np.uint64), **columns})
+        count = len(columns["ticket"])
+        no_times = np.full(count, np.nan)
+        trace._set(header, {"sample": np.zeros(count, np.uint64), "start": no_times, "end": no_times, **columns})
         return trace
 
     def _set(self, header: Header, columns: Mapping[str, NDArray[Any]]) -> None:

@@ -12,6 +12,7 @@ from .._util.warn import warn
 from ..core.callbacks import Callback
 from ..core.checkpoint import loading
 from ..core.faults import Fault
+from ..core.history import History
 from ..engines import Died, Done, Engine, Event, Failed, Job, Ready, WorkerSpec
 from ..optim import AsyncOptimizer
 from ..policy import Ticket
@@ -103,6 +104,11 @@ class TrainingLoop(FaultHandling):
     def options(self) -> Mapping[str, Any]:
         """Its hyper-parameters."""
         return self.state.options
+
+    @property
+    def history(self) -> History:
+        """The rows of the history so far."""
+        return self.evaluator.history
 
     @property
     def now(self) -> float:
