@@ -11,7 +11,7 @@ KEY := $(shell cat pyproject.toml constraints.txt | cksum | tr -d ' ')
 # Inside lib, so that a .venv that lost its packages has lost the stamp too.
 INSTALLED := $(VENV)/lib/.installed-$(KEY)
 INTEGRATIONS := .venv-integrations
-INTEGRATED := ipykernel nbclient
+INTEGRATED := accelerate ipykernel lightning nbclient transformers
 TOGETHER := $(INTEGRATIONS)/lib/.installed-$(shell cat pyproject.toml constraints.txt integrations/constraints.txt | cksum | tr -d ' ')
 
 .PHONY: help test quick integrations matrix demo lint types imports pytest pytest-quick bench docs reproduce format clean
@@ -20,7 +20,7 @@ help:
 	@echo "make demo    train with every method under data-dependent delays; table and figure"
 	@echo "make test    lint, types, import rules and all tests"
 	@echo "make quick   lint, types, import rules and the fastest useful tests: under 90 s on two cores"
-	@echo "make integrations  the guides' examples as files, and a notebook, in an environment of its own"
+	@echo "make integrations  guides, examples with other libraries, and notebooks, in an environment of its own"
 	@echo "make matrix  tests of optimizers, server and simulator on the oldest and newest torch and Python; large downloads"
 	@echo "make bench   the optimizers against torch's own and against memory traffic"
 	@echo "make docs    the documentation as a site"

@@ -31,9 +31,9 @@ def scripts(path: Path) -> list[str]:
     return files
 
 
-def run_as_file(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def run_as_file(text: str, folder: Path, warnings: str = "error") -> subprocess.CompletedProcess[str]:
     """Save a script in an empty folder and start it there, as a user would."""
     (folder / "script.py").write_text(text)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "error"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": warnings}
     command = [sys.executable, "script.py"]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)

@@ -45,8 +45,32 @@ def test_the_character_transformer_is_killed_resumes_and_replays_to_the_bit(tmp_
     assert "catch-up-adamw lands on the same parameters, bit for bit." in printed
 
 
+@pytest.mark.parametrize(
+    ("name", "words", "printed"),
+    [
+        ("own_loop.py", [], "influence of a rare gradient under ordering: 0.07"),
+        ("own_parameter_server.py", ["--updates", "60"], "60 arrivals of"),
+        ("replay_with_another_method.py", [], "catch-up lands on the same parameters, bit for bit."),
+        ("ray_on_one_machine.py", ["--steps", "60"], "60 counted."),
+    ],
+)
+def test_an_example_of_the_gallery_runs(name: str, words: list[str], printed: str, tmp_path: Path) -> None:
+    assert printed in finished(start(name, *words, folder=tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_late_episodes_writes_a_table_and_a_figure(tmp_path: Path) -> None:
+    words = ["--steps", "20", "--seeds", "1", "--rates", "0.3", "--out", str(tmp_path)]
+    assert "late_episodes.svg" in finished(start("late_episodes.py", *words, folder=tmp_path))
+    rows = [line for line in (tmp_path / "late_episodes.md").read_text().splitlines() if "side |" in line]
+    assert len(rows) == 10
+    assert (tmp_path / "late_episodes.svg").read_text().startswith("<svg")
+
+
 def test_every_example_has_a_test() -> None:
-    text = "".join(path.read_text() for path in Path(__file__).parent.rglob("test_*.py"))
+    folders = [Path(__file__).parent, EXAMPLES.parent / "integrations"]
+    text = "".join(path.read_text() for folder in folders for path in folder.rglob("test_*.py"))
     examples = list(EXAMPLES.glob("*.py"))
-    assert examples
+    assert len(examples) >= 10
     assert [path.name for path in examples if f'"{path.name}"' not in text] == []
+    assert [path.name for path in EXAMPLES.glob("*.ipynb") if f'"{path.stem}.py"' not in text] == []
