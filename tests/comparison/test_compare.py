@@ -192,6 +192,16 @@ def test_bad_input_gets_a_sentence(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("tiny")
+def test_a_dry_run_says_how_long_it_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["compare", "--problems", "quadratic", "--methods", "async-sgd", "--dry-run", "--json"]
+    assert main([*command, "--out", str(tmp_path / "out")]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["missing"] == 4  # two delay models, two configurations
+    assert told["cpu_seconds"] > 0
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_damaged_piece_gets_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "runs-0001.jsonl.gz").write_bytes(b"no gzip")
     assert main(["compare", "--size", "standard", "--pieces", str(tmp_path), "--from-store"]) == 2

@@ -111,18 +111,18 @@ class Compare:
         runner.run(_stages(plan, runner.store), run_compared, console)
 
     def _estimate(self, plan: Comparison, store: Store, console: Console) -> None:
-        """Print the CPU time of the missing runs, from a few updates per method, problem and delay model."""
+        """Print the CPU time of the missing runs, from a few updates per method, problem and delay model.
+
+        Before the tuning is done, judging runs count as missing.
+        """
         from ..experiments import estimate_seconds, missing
         from ._progress import working
 
         tuning = missing(plan.tuning(), store)
         with working("Measuring", console):
-            seconds = 0.0
-            for cell in plan.cells:
-                own = [run for run in plan.tuning_of(cell) if run.key not in store]
-                judged = len(plan.methods_of(cell)) * len(plan.seeds) / max(1, plan.configurations)
-                each = estimate_seconds(own) if own else 0.0
-                seconds += each + each / max(1, len(plan.methods_of(cell))) * judged
+            seconds = sum(
+                estimate_seconds([run for run in plan.expected(cell) if run.key not in store]) for cell in plan.cells
+            )
         words = f"{len(tuning):,} tuning runs are missing; with the judging runs about {seconds / 3600:.2f} CPU-hours"
         show(console, words, {"missing": len(tuning), "cpu_seconds": seconds})
 

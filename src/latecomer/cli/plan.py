@@ -45,8 +45,8 @@ class PlanCommand:
     """Number of samples that the last column is about."""
     method: str = "balanced-catch-up"
     """The method, for the server's work per contribution."""
-    policies: tuple[str, ...] = ()
-    """Other policies to predict, by name, such as synchronous: through one server instead of an all-reduce."""
+    policies: tuple[str, ...] | None = None
+    """Policies to predict besides async, by name; all but the synchronous one if left out."""
     imports: Imports = ()
     """A Python file that registers methods of your own; may be repeated."""
     seed: int = 0
@@ -66,10 +66,11 @@ class PlanCommand:
         if self.csv is not None:
             writable_file(self.csv)
         task = load_task(self.task)
+        named = None if self.policies is None else {name: name for name in self.policies}
         with counting("jobs timed", console) as on_progress:
             found = plan(
                 task, self.workers, record=self.record, network=self.network, jobs=self.jobs, samples=self.samples,
-                method=self.method, policies={name: name for name in self.policies}, seed=self.seed,
+                method=self.method, policies=named, seed=self.seed,
                 on_progress=on_progress,
             )  # fmt: skip
         times = found.times

@@ -162,6 +162,17 @@ class Comparison:
             for method, options in choice.items()
         ]
 
+    def expected(self, cell: Cell) -> list[RunSpec]:
+        """Return the tuning runs of a cell, and judging runs of some configuration, for an estimate of the time."""
+        tuning = list(self.tuning_of(cell))
+        first = {run.method: run for run in tuning}
+        judging = [
+            replace(run, seed=seed, evaluate_every=math.ceil(run.steps / self.evaluations))
+            for run in first.values()
+            for seed in self.seeds
+        ]
+        return [*tuning, *judging]
+
 
 def _missing(cell: Cell) -> list[RunSpec]:
     raise ValueError(f"Tuning runs of {cell.problem} under {cell.delays} are missing: run the comparison to its end")
@@ -230,7 +241,11 @@ def planned(
     if TUNING_SEED in chosen_seeds:
         raise ValueError(f"Invalid seed value: {TUNING_SEED} (every method is tuned on it; judge on others)")
     settings = [
-        replace(PROBLEMS[name], arrivals=own.arrivals.get(name, PROBLEMS[name].arrivals))
+        replace(
+            PROBLEMS[name],
+            arrivals=own.arrivals.get(name, PROBLEMS[name].arrivals),
+            options={**PROBLEMS[name].options, **own.options.get(name, {})},
+        )
         for name in problems or own.problems
     ]
     if methods:  # whoever names methods wants them everywhere

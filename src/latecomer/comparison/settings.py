@@ -54,28 +54,42 @@ Model = Callable[[ProblemSetting, int], tuple[str, dict[str, Any]]]
 """A function of problem and number of workers that returns a delay model's name and its arguments."""
 
 
-def _speeds(workers: int) -> list[float]:
-    """Return durations that grow like the square root of the worker's number."""
-    return [round((1 + worker) ** 0.5, 4) for worker in range(workers)]
-
-
 def _by_sample(problem: ProblemSetting, workers: int, **more: Any) -> tuple[str, dict[str, Any]]:
     return "sample-cost", {"workers": workers, "cost": list(problem.costs), "shares": list(problem.shares), **more}
 
 
 def _slow_samples(problem: ProblemSetting, workers: int) -> tuple[str, dict[str, Any]]:
-    """Slow samples on equal workers: the duration depends on the sample alone."""
+    """Equal workers, durations by sample: a slow one takes ten times as long, on text 1 to 11 times by length."""
     return _by_sample(problem, workers)
 
 
-def _slow_workers(problem: ProblemSetting, workers: int) -> tuple[str, dict[str, Any]]:
-    """Mixed hardware: the i-th worker takes sqrt(i) times as long."""
+def _independent(problem: ProblemSetting, workers: int) -> tuple[str, dict[str, Any]]:
+    """Control of slow-samples: the same durations, but drawn independently of the sample that is trained on."""
+    return _by_sample(problem, workers, dependent=False)
+
+
+def _by_worker(problem: ProblemSetting, speeds: list[float]) -> tuple[str, dict[str, Any]]:
     if problem.always_by_sample:
-        return _by_sample(problem, workers, speeds=_speeds(workers))
-    return "worker-speeds", {"durations": _speeds(workers), "shares": list(problem.shares)}
+        return _by_sample(problem, len(speeds), speeds=speeds)
+    return "worker-speeds", {"durations": speeds, "shares": list(problem.shares)}
 
 
-DELAYS: Mapping[str, Model] = {"slow-samples": _slow_samples, "slow-workers": _slow_workers}
+def _slow_workers(problem: ProblemSetting, workers: int) -> tuple[str, dict[str, Any]]:
+    """Mixed hardware: the i-th worker takes sqrt(i) times as long; on text times the cost of the sample."""
+    return _by_worker(problem, [round((1 + worker) ** 0.5, 4) for worker in range(workers)])
+
+
+def _straggler(problem: ProblemSetting, workers: int) -> tuple[str, dict[str, Any]]:
+    """One worker takes ten times as long as the others; on text times the cost of the sample."""
+    return _by_worker(problem, [1.0] * (workers - 1) + [10.0])
+
+
+DELAYS: Mapping[str, Model] = {
+    "slow-samples": _slow_samples,
+    "independent": _independent,
+    "slow-workers": _slow_workers,
+    "straggler": _straggler,
+}
 """Delay models of a comparison by name."""
 
 # ---- problems and sizes -----------------------------------------------------------------------------------------
@@ -90,9 +104,9 @@ _SIX = ("async-sgd", "momentum", "ordered-momentum", "balanced-catch-up", "ringm
 PROBLEMS: Mapping[str, ProblemSetting] = {
     "quadratic": _QUADRATIC,
     "digits": ProblemSetting("digits", 1500, "f1", True, _IMAGES, {"network": "mlp", "cubic": False}),
-    "mnist": ProblemSetting("mnist", 1500, "f1", True, _IMAGES, {"width": 0.4, "evaluated": 2000}),
+    "mnist": ProblemSetting("mnist", 2500, "f1", True, _IMAGES, {"width": 0.4, "evaluated": 2000}),
     "text": ProblemSetting(
-        "text", 800, "loss", False, _TEXT,
+        "text", 1500, "loss", False, _TEXT,
         {"width": 32, "layers": 2, "heads": 4, "lengths": [32, 64, 128, 256], "evaluated": 2048},
         costs=TEXT_COSTS, shares=(0.4, 0.3, 0.2, 0.1), always_by_sample=True,
     ),
@@ -114,6 +128,7 @@ class Size:
         configurations: Configurations per method, problem and delay model.
         seeds: Seeds to judge on.
         arrivals: Arrivals by problem where they are not those of the standard study.
+        options: Arguments of problems that replace those of the standard study.
         evaluations: Evaluations of a judging run.
     """
 
@@ -122,13 +137,16 @@ class Size:
     configurations: int
     seeds: tuple[int, ...]
     arrivals: Mapping[str, int] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     evaluations: int = 24
 
 
 SIZES: Mapping[str, Size] = {
     "quick": Size(
         ("quadratic", "digits", "text"), ("slow-samples", "slow-workers"), 4, JUDGED_SEEDS[:3],
-        {"quadratic": 600, "digits": 500, "text": 120},
+        {"quadratic": 600, "digits": 500, "text": 150},
+        {"text": {"width": 16, "layers": 1, "heads": 2, "lengths": [16, 32, 64, 128], "evaluated": 512,
+                  "limit": 1_000_000}}, evaluations=12,
     ),
     "standard": Size(("quadratic", "mnist", "text", "cifar10"), tuple(DELAYS), 6, JUDGED_SEEDS),
 }  # fmt: skip

@@ -45,7 +45,7 @@ class Space:
 
 _BETA = {"beta": (0.1,)}
 _AVERAGED = 3.0  # rules that average several gradients per update take larger steps
-_HEAVY_BALL = 0.1  # rules whose momentum adds up gradients with weights that sum to 1 / (1 - 0.9)
+_HEAVY_BALL = 0.1  # rules whose momentum adds gradients up, so that a step is 1 / beta times as long
 
 SPACES: Mapping[str, Space] = {
     "async-sgd": Space(),
@@ -62,6 +62,25 @@ SPACES: Mapping[str, Space] = {
     "balanced-catch-up": Space(values=_BETA),
     "balanced-momentum": Space(values=_BETA),
     "balanced-adamw": Space("adam"),
+    "ormo": Space(scale=_HEAVY_BALL, values=_BETA),
+    "ormo-da": Space(scale=_HEAVY_BALL, values={**_BETA, "L": (1.0,)}),
+    "ringmaster": Space(per_worker={"R": 1.0}),
+    "ringmaster-stop": Space(per_worker={"R": 1.0}),
+    "ringleader": Space(),
+    "rennala": Space(scale=_AVERAGED, per_worker={"S": 1.0}),
+    "sync-minibatch": Space(scale=_AVERAGED),
+    "async-minibatch": Space(scale=_AVERAGED, values=_BETA, per_worker={"B": 1.0}),
+    "picky": Space(values={"radius": (0.3, 3.0)}),
+    "staleness-aware": Space(scale=_AVERAGED),
+    "dc-asgd": Space(values={"lam": (0.04,)}),
+    "dana-zero": Space(scale=_HEAVY_BALL, values=_BETA),
+    "asap": Space(values={"A": (0.5,)}),
+    "fedbuff": Space(scale=_AVERAGED, per_worker={"K": 1.0}),
+    "fadas": Space("adam", scale=_AVERAGED, per_worker={"K": 1.0}),
+    "anytime-sgd": Space(per_arrival=True),
+    "clipped": Space(values={"clip_at": (1.0, 10.0)}),
+    "ringmaster-lmo": Space(values=_BETA, per_worker={"R": 1.0}),
+    "ordered-adamw": Space("adam"),
 }
 """Spaces of the library's methods; any other method gets the learning rates alone."""
 

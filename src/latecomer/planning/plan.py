@@ -11,7 +11,7 @@ import polars as pl
 
 from .._util.checks import POSITIVE, whole_number
 from ..optim import MethodLike
-from ..policy import PolicyLike
+from ..policy import POLICIES, PolicyLike
 from ..problems.base import Problem
 from ..trace import Trace
 from .predict import Network, Prediction, predict_policy, predict_rounds
@@ -73,14 +73,15 @@ def plan(
         jobs: Number of jobs to time.
         samples: Number of samples for the column ``seconds``.
         method: The method, for the server's work per contribution.
-        policies: Asynchronous policies to predict besides ``"async"``, by name.
+        policies: Policies to predict besides ``"async"``, by name; by default all of `latecomer.policy.POLICIES` but
+            the synchronous one.
         seed: Draws the samples and the simulations.
         on_progress: Called with the number of timed jobs so far and the total.
 
     Examples:
         >>> import latecomer as lc
         >>> found = lc.plan(lc.problems.digits(network="mlp"), workers=[4], jobs=5)
-        >>> found.table["scheme"].to_list()
+        >>> found.table["scheme"].to_list()[:3]
         ['synchronous', 'synchronous, buckets', 'async']
         >>> found.advice[0].startswith("4 workers: ")
         True
@@ -97,7 +98,8 @@ def plan(
     if trace is not None:
         times = recorded_times(trace, times)
     # Synchronous rounds go through an all-reduce; under the policy of that name they go through one server.
-    named = {f"{name} (one server)" if name == SYNCHRONOUS else name: own for name, own in (policies or {}).items()}
+    others = {name: name for name in POLICIES if name not in (SYNCHRONOUS, ASYNC)} if policies is None else policies
+    named = {f"{name} (one server)" if name == SYNCHRONOUS else name: own for name, own in others.items()}
     schemes: dict[str, PolicyLike] = {ASYNC: "async", **named}
     rows, advice = [], []
     for count in counts:
