@@ -62,3 +62,9 @@ def test_formulas_are_drawn_by_the_browser(site: Path) -> None:
     text = (site / "theory.html").read_text()
     assert text.count("<math ") > 50
     assert not re.search(r"\$\$|\\\(|\\frac", re.sub(r"<pre>.*?</pre>", "", text, flags=re.DOTALL))
+
+
+def test_pages_that_the_library_has_written_link_back(site: Path) -> None:
+    for name in ("demo/index.html", "results/paper/evidence.html"):
+        (home,) = re.findall(r'<a href="([^"]*)">Documentation of Latecomer</a>', (site / name).read_text())
+        assert (site / name).parent.joinpath(home).resolve() == (site / "index.html").resolve()

@@ -1,9 +1,8 @@
-"""Pages that Latecomer itself has written, such as the demo's: copied as they are, and opened instead of downloaded."""
+"""Pages that Latecomer itself has written, such as the demo's: opened instead of downloaded, with a link back."""
 
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,10 @@ def _copy(app: Sphinx, error: Exception | None) -> None:
     for name in own_pages(app) if error is None else ():
         target = Path(app.outdir, name)
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(Path(app.srcdir, name), target)
+        home = os.path.relpath(Path(app.outdir, "index.html"), target.parent)
+        back = f'<p><a href="{home}">Documentation of Latecomer</a></p>'
+        text = Path(app.srcdir, name).read_text(encoding="utf-8")
+        target.write_text(text.replace("<body>", f"<body>{back}", 1), encoding="utf-8")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
