@@ -21,8 +21,8 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
-_TOGETHER = ("test_ray", "test_reproduce", "test_demo")
-"""Files whose tests share what takes long to set up: one Ray, a reproduction, a demo."""
+_TOGETHER = ("test_ray", "test_reproduce", "test_demo", "test_site")
+"""Files whose tests share what takes long to set up: one Ray, a reproduction, a demo, the documentation."""
 
 
 @pytest.hookimpl(optionalhook=True)

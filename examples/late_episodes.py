@@ -144,20 +144,28 @@ def compare(steps: int, seeds: int, rates: Sequence[float], same_side: bool) -> 
 
 
 def draw(rows: list[Row], folder: Path) -> None:
-    """Draw one panel per kind of far room: a bar per method, and a dot per seed."""
+    """Draw one panel per kind of far room: two bars per method, and a dot per seed."""
     from latecomer.report.style import FAST, INK, SLOW, Figure, save_figure, tidy
 
-    figure = Figure(figsize=(8, 3.4), layout="constrained")
-    for axes, same_side in zip(figure.subplots(1, 2, sharey=True), (False, True), strict=True):
+    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    for axes, same_side in zip(figure.subplots(1, 2, sharey=True, sharex=True), (False, True), strict=True):
         tidy(axes, f"far goal on {'the same' if same_side else 'the other'} side")
         shown = [row for row in rows if row.same_side == same_side][::-1]
         for place, row in enumerate(shown):
             for values, colour, up in ((row.near, FAST, 0.19), (row.far, SLOW, -0.19)):
                 axes.barh(place + up, mean(values), height=0.36, color=colour, alpha=0.8)
                 axes.plot(values, [place + up] * len(values), ".", color=INK, markersize=4)
-        axes.set_yticks(range(len(shown)), [row.name for row in shown])
+        soonest = min(mean(row.time) for row in shown)
+        slower = [mean(row.time) / soonest for row in shown]
+        labels = [
+            row.name + (f"\n({times:.1f} times as long)" if times > 1.01 else "")
+            for row, times in zip(shown, slower, strict=True)
+        ]
+        axes.set_yticks(range(len(shown)), labels)
         axes.axvline(0, color=INK, linewidth=0.8)
-        axes.set_xlabel("part of the way to the goal: near (blue), far (red)")
+    figure.supxlabel(
+        "part of the way to the goal that is covered: near rooms blue, far rooms red; a dot per seed", fontsize=10
+    )
     save_figure(figure, folder, "late_episodes")
 
 

@@ -113,6 +113,11 @@ def test_the_readme_is_short() -> None:
     assert len(prose.split()) <= 800
 
 
+def test_the_page_of_the_methods_has_all_of_them() -> None:
+    page = (ROOT / "docs" / "methods.md").read_text()
+    assert [name for name in latecomer.optim.METHODS if f"`{name}`" not in page] == []
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
