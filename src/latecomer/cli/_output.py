@@ -15,7 +15,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["Json", "JsonConsole", "opened", "print_text", "show"]
+__all__ = ["Json", "JsonConsole", "opened", "print_text", "show", "widen"]
 
 Json = tyro.conf.FlagCreatePairsOff[bool]
 """The type of every command's ``--json``."""
@@ -65,6 +65,12 @@ def _stdout_set_aside() -> Iterator[TextIO]:
 def print_text(console: Console, text: str) -> None:
     """Print text unchanged: not wrapped, not highlighted, and brackets are not markup."""
     console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+
+def widen(console: Console, columns: int = 110) -> None:
+    """Give a table some room in a log, which has no edge."""
+    if not console.is_terminal:
+        console.width = max(console.width, columns)
 
 
 def show(console: Console, table: Table | str, data: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ import tyro
 
 from .._util.files import writable
 from ._options import Imports, import_all
-from ._output import Json, print_text, show
+from ._output import Json, print_text, show, widen
 from ._runs import Runner
 from .data import look_in
 
@@ -140,6 +140,7 @@ class Compare:
             page = write_comparison(found, self.out, f"{goes_on} --from-store", goes_on)
         summary = found.summary()
         data = {"rows": summary.to_dicts(), "page": page, "complete": found.complete}
+        widen(console)
         show(console, _table(summary), data)
         if not found.complete:
             there, known = sum(found.there.values()), sum(found.planned.values())
@@ -173,7 +174,7 @@ def _table(summary: pl.DataFrame) -> Table:
     columns = ("problem", "delays", "method", "reached", "time", "updates", "wasted", "idle")
     table = Table(title="The three fastest to the target", box=box.SIMPLE_HEAD)
     for name in columns:
-        table.add_column(name, justify="left" if name in columns[:3] else "right")
+        table.add_column(name, justify="left" if name in columns[:3] else "right", no_wrap=True)
     for row in summary.group_by("problem", "delays", maintain_order=True).head(3).iter_rows(named=True):
         shares = (f"{100 * row[name]:.0f} %" for name in ("wasted", "idle"))
         reached = f"{row['reached']} of {row['runs']}"

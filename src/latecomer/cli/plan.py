@@ -10,7 +10,7 @@ import tyro
 
 from .._util.files import atomic, writable_file
 from ._options import Imports, import_all
-from ._output import Json, print_text, show
+from ._output import Json, print_text, show, widen
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from ..planning import Plan
 
 __all__ = ["PlanCommand"]
-
-_WIDTH = 110
-"""Room for the table in a log."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +82,7 @@ class PlanCommand:
         words = f"{times.size / 1e6:,.3g} MB of parameters, {link}; server {_seconds(times.server)} per contribution"
         print_text(console, words)
         data = {"rows": found.table.to_dicts(), "advice": list(found.advice), "groups": groups}
-        if not console.is_terminal:
-            console.width = max(console.width, _WIDTH)
+        widen(console)
         show(console, _table(found), data | {"server": times.server, "size": times.size})
         for sentence in found.advice:
             print_text(console, sentence)

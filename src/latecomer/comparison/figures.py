@@ -66,10 +66,8 @@ def profiles(found: Results) -> Figure:
 
 def times(found: Results, problem: str) -> Figure:
     """Draw the time to target of every run, over the fastest method's median; misses stand at the right edge."""
-    own, order = _of(found, problem)
-    figure, panels = _panels(found.comparison.delays, len(order))
-    for axes, delays in zip(panels, found.comparison.delays, strict=True):
-        part = own.filter(delays=delays)
+    figure, panels, order = _by_delays(found, problem)
+    for axes, part in panels:
         medians = [median(part.filter(method=method)["time"].to_list()) for method in order]
         best = min((each for each in medians if math.isfinite(each)), default=1.0)
         edge = 2.0 * max([1.0, *(time / best for time in part["time"] if math.isfinite(time))])
@@ -96,10 +94,8 @@ def times(found: Results, problem: str) -> Figure:
 
 def group_losses(found: Results, problem: str) -> Figure:
     """Draw the last loss of the fastest and of the slowest group: medians over seeds."""
-    own, order = _of(found, problem)
-    figure, panels = _panels(found.comparison.delays, len(order))
-    for axes, delays in zip(panels, found.comparison.delays, strict=True):
-        part = own.filter(delays=delays)
+    figure, panels, order = _by_delays(found, problem)
+    for axes, part in panels:
         for place, method in enumerate(order):
             rows = part.filter(method=method)
             values = [median(rows[name].drop_nulls().to_list()) for name in ("loss_fast", "loss_slow")]
@@ -109,7 +105,7 @@ def group_losses(found: Results, problem: str) -> Figure:
         axes.set_xscale("log")
         axes.set_xlabel("last loss")
         _methods(axes, order)
-    handles = [panels[0].plot([], [], "D", color=colour)[0] for colour in (FAST, SLOW)]
+    handles = [panels[0][0].plot([], [], "D", color=colour)[0] for colour in (FAST, SLOW)]
     words = ["fast group", "slow group"]
     figure.legend(handles, words, loc="outside upper right", frameon=False, fontsize=9, ncols=2)
     return figure
@@ -138,8 +134,11 @@ def work(found: Results) -> Figure | None:
     return figure
 
 
-def _of(found: Results, problem: str) -> tuple[pl.DataFrame, list[str]]:
-    """Return the runs on a problem, and its methods in the order of their profiles."""
+def _by_delays(found: Results, problem: str) -> tuple[Figure, list[tuple[Axes, pl.DataFrame]], list[str]]:
+    """Return a figure with one panel per delay model, the runs of each, and the methods in order of their profiles."""
+    shares = found.profiles(problem).group_by("method", maintain_order=True).agg(pl.col("share").mean())
+    order = shares.sort("share", descending=True, maintain_order=True)["method"].to_list()
+    names = found.comparison.delays
+    figure, axes = _panels(names, len(order))
     own = found.runs.filter(problem=problem)
-    table = found.profiles(problem).group_by("method", maintain_order=True).agg(pl.col("share").mean())
-    return own, table.sort("share", descending=True, maintain_order=True)["method"].to_list()
+    return figure, [(each, own.filter(delays=name)) for each, name in zip(axes, names, strict=True)], order
