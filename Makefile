@@ -14,12 +14,13 @@ INTEGRATIONS := .venv-integrations
 INTEGRATED := accelerate ipykernel lightning nbclient transformers
 TOGETHER := $(INTEGRATIONS)/lib/.installed-$(shell cat pyproject.toml constraints.txt integrations/constraints.txt | cksum | tr -d ' ')
 
-.PHONY: help test quick integrations matrix demo lint types imports pytest pytest-quick bench docs reproduce format clean
+.PHONY: help test quick browser integrations matrix demo lint types imports pytest pytest-quick bench docs reproduce format clean
 
 help:
 	@echo "make demo    train with every method under data-dependent delays; table and figure"
 	@echo "make test    lint, types, import rules and all tests"
 	@echo "make quick   lint, types, import rules and the fastest useful tests: under 90 s on two cores"
+	@echo "make browser install Chromium from the distribution's packages; without it the tests of pages are skipped"
 	@echo "make integrations  guides, examples with other libraries, and notebooks, in an environment of its own"
 	@echo "make matrix  tests of optimizers, server and simulator on the oldest and newest torch and Python; large downloads"
 	@echo "make bench   the optimizers against torch's own and against memory traffic"
@@ -44,6 +45,9 @@ test: $(INSTALLED)  # types are checked while the first tests run
 
 quick: $(INSTALLED)
 	@$(MAKE) --no-print-directory -j 2 lint types imports pytest-quick
+
+browser:
+	@.ci/browser
 
 # Its own environment: what is only integrated with must not decide the versions that everything else is tested with.
 $(TOGETHER): pyproject.toml constraints.txt integrations/constraints.txt

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -38,3 +39,25 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return next((name for name in _TOGETHER if f"/{name}" in nodeid), nodeid)
 
     return Groups(config, log)
+
+
+_CHANGED_BY = {
+    "no Chromium": "make browser",
+    "root may write everywhere": "as a user other than root",
+    "network namespaces": "as root, with iproute2 and util-linux, where namespaces are allowed",
+    "virtual wires": "as root, with iproute2 and util-linux, where namespaces are allowed",
+    "not a git checkout": "in a clone made by git",
+    "+SKIP": "by hand, with the package that the example names",
+}
+"""Parts of reasons for which tests are skipped, and how to run those tests."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """End with what was skipped, and the command that would change that."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
+    for reason, count in reasons.most_common():
+        what, it = ("1 test was", "it") if count == 1 else (f"{count} tests were", "them")
+        how = next((f". To run {it}: {words}" for part, words in _CHANGED_BY.items() if part in reason), "")
+        terminalreporter.write_line(f"{what} skipped: {reason}{how}")

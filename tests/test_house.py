@@ -9,7 +9,9 @@ import os
 import pkgutil
 import re
 import runpy
+import shutil
 import subprocess
+import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -276,11 +278,64 @@ def test_the_matrix_tests_files_that_exist() -> None:
     assert matrix["version"]("2.13.0+cpu") == (2, 13, 0)
 
 
-def test_ci_is_make_test(tmp_path: Path) -> None:
+def test_ci_is_make_browser_and_make_test(tmp_path: Path) -> None:
     """Run it with a make that only writes down how it was called, and fails."""
     fake = tmp_path / "make"
     fake.write_text('#!/bin/sh\necho "$PWD: $*" >> "$CALLS"\nexit 3\n')
     fake.chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "CALLS": str(tmp_path / "calls")}
     assert subprocess.run([ROOT / ".ci" / "run"], cwd=tmp_path, env=environment, timeout=60).returncode == 3
-    assert (tmp_path / "calls").read_text() == f"{ROOT}: test\n"
+    assert (tmp_path / "calls").read_text() == f"{ROOT}: browser\n{ROOT}: test\n"
+
+
+@pytest.mark.parametrize(
+    ("tools", "sentence"),
+    [
+        ({}, "there is no apt-get here: install the package chromium"),
+        (
+            {"apt-get": "exit 0", "id": "echo 1000", "sudo": "exit 1"},
+            "installing needs root; type: sudo sh -c 'apt-get",
+        ),
+        ({"apt-get": "exit 100", "id": "echo 0"}, "apt-get could not install chromium"),
+        ({"apt-get": "exit 0", "id": "echo 0"}, "chromium is installed but does not start"),
+        ({"chromium": "echo Chromium 1"}, ""),
+    ],
+    ids=["no apt-get", "no root", "apt-get fails", "does not start", "is there"],
+)
+def test_make_browser_says_what_to_type(tools: dict[str, str], sentence: str, tmp_path: Path) -> None:
+    """With nothing on the path but these tools, and what the script itself needs."""
+    for name in ("bash", "sh", "env", "timeout"):
+        (tmp_path / name).symlink_to(shutil.which(name) or "")
+    for name, does in tools.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    command = [str(tmp_path / "bash"), str(ROOT / ".ci" / "browser")]
+    done = subprocess.run(command, env={"PATH": str(tmp_path)}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == (1 if sentence else 0)
+    assert sentence in done.stderr
+
+
+def test_what_was_skipped_ends_the_tests_with_the_command_that_changes_it(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n\n@pytest.mark.skipif(True, reason='no Chromium on this machine')\n"
+        "def test_a(): ...\n\ndef test_b(): pytest.skip('the moon')\n\ndef test_c(): ...\n"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(tmp_path),
+        "-c",
+        os.devnull,
+    ]
+    command += ["--confcutdir", str(tmp_path), "-p", "conftest", str(tmp_path)]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 test was skipped: no Chromium on this machine. To run it: make browser\n" in done.stdout
+    assert "1 test was skipped: the moon\n" in done.stdout

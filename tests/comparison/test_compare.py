@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from browser import CHROMIUM, opened
+from browser import needs_chromium, opened
 from latecomer.cli.main import main
 from latecomer.comparison import planned, runs
 from latecomer.comparison.plan import Cell
@@ -93,7 +93,7 @@ def test_the_tables_have_misses_idle_time_and_thrown_away_work(page: Path) -> No
     assert {path.suffix for path in (page.parent / "figures").glob("profiles.*")} == {".svg", ".pdf", ".png"}
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+@needs_chromium
 @pytest.mark.parametrize("width", [1280, 400])
 def test_the_page_in_a_browser(page: Path, width: int, tmp_path: Path) -> None:
     text = page.read_text()
