@@ -11,7 +11,7 @@ KEY := $(shell cat pyproject.toml constraints.txt | cksum | tr -d ' ')
 # Inside lib, so that a .venv that lost its packages has lost the stamp too.
 INSTALLED := $(VENV)/lib/.installed-$(KEY)
 INTEGRATIONS := .venv-integrations
-INTEGRATED := accelerate ipykernel lightning nbclient transformers
+INTEGRATED := accelerate ipykernel lightning mlflow-skinny nbclient transformers wandb
 TOGETHER := $(INTEGRATIONS)/lib/.installed-$(shell cat pyproject.toml constraints.txt integrations/constraints.txt | cksum | tr -d ' ')
 
 .PHONY: help test quick browser integrations matrix demo lint types imports pytest pytest-quick bench docs reproduce format clean

@@ -52,9 +52,11 @@ _CHANGED_BY = {
 """Parts of reasons for which tests are skipped, and how to run those tests."""
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+def pytest_unconfigure(config: pytest.Config) -> None:
     """End with what was skipped, and the command that would change that."""
+    terminalreporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+    if terminalreporter is None or hasattr(config, "workerinput"):
+        return
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
     for reason, count in reasons.most_common():

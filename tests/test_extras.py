@@ -18,7 +18,8 @@ import sys
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in "PIL jinja2 matplotlib pyarrow ray scipy sklearn tensorboard zmq".split():
+        extras = "PIL jinja2 matplotlib mlflow pyarrow ray scipy sklearn tensorboard wandb zmq"
+        if name.partition(".")[0] in extras.split():
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Blocked())
@@ -81,6 +82,10 @@ SENTENCES = {
     ),
     "import latecomer.engines.ray.hub": ("Sending tensors over the network needs pyzmq: pip install 'latecomer[ray]'"),
     "import latecomer.engines.ray.link": ("Sending tensors over the network needs pyzmq: pip install 'latecomer[ray]'"),
+    "import latecomer as lc; lc.training.WeightsAndBiases()": (
+        "Logging to Weights & Biases needs wandb: pip install wandb"
+    ),
+    "import latecomer as lc; lc.training.MLflow()": "Logging to MLflow needs mlflow: pip install mlflow",
     "import latecomer as lc; lc.fit(lc.problems.Digits(), lr=0.1, steps=5, engine='inline', tensorboard='logs')": (
         "Writing for TensorBoard needs tensorboard: pip install 'latecomer[tensorboard]'"
     ),

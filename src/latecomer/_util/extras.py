@@ -9,11 +9,11 @@ __all__ = ["needs"]
 
 
 @contextmanager
-def needs(extra: str, package: str, what: str) -> Iterator[None]:
+def needs(extra: str | None, package: str, what: str) -> Iterator[None]:
     """Import a package of an extra within this block; if that fails, the error says how to get it.
 
     Args:
-        extra: The extra of Latecomer that brings the package.
+        extra: The extra of Latecomer that brings the package, None if none does.
         package: What pip calls it.
         what: What cannot be done without it; the sentence begins with it.
 
@@ -28,4 +28,5 @@ def needs(extra: str, package: str, what: str) -> Iterator[None]:
     except ImportError as error:
         # A package that is there and broken has its reason in the sentence, or it would send the reader in circles.
         reason = "" if isinstance(error, ModuleNotFoundError) else f" ({' '.join(str(error).split())})"
-        raise ImportError(f"{what} needs {package}{reason}: pip install 'latecomer[{extra}]'") from error
+        wanted = package if extra is None else f"'latecomer[{extra}]'"
+        raise ImportError(f"{what} needs {package}{reason}: pip install {wanted}") from error

@@ -1,8 +1,7 @@
-"""Callbacks of a run: the base class, TensorBoard, progress."""
+"""Callbacks of a run: the base class, a function per arrival, progress."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,7 +10,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from .._util.checks import several
-from .._util.extras import needs
 from ..optim import AsyncOptimizer
 from ..policy import Ticket
 from ..server import Outcome, Server
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from .history import History
     from .result import Run
 
-__all__ = ["Callback", "LiveRun", "OnArrival", "ProgressBar", "TensorBoard", "all_callbacks"]
+__all__ = ["Callback", "LiveRun", "OnArrival", "ProgressBar", "all_callbacks"]
 
 ProgressLike = bool | Console | Callable[[int, int], None] | None
 """Type of the argument ``progress=``."""
@@ -121,32 +119,6 @@ class OnArrival(Callback):
     def arrived(self, run: LiveRun, ticket: Ticket, outcome: Outcome, loss: float) -> None:
         """Call the function."""
         self._function(run.server)
-
-
-class TensorBoard(Callback):
-    """Writes the history to TensorBoard, one step per update.
-
-    Args:
-        folder: Folder of the event files.
-
-    Examples:
-        >>> TensorBoard("logs")                                                      # doctest: +SKIP
-    """
-
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        with needs("tensorboard", "tensorboard", "Writing for TensorBoard"):
-            from torch.utils.tensorboard import SummaryWriter
-        self._writer: Any = SummaryWriter(str(folder))
-
-    def evaluated(self, run: LiveRun, row: Mapping[str, Any]) -> None:
-        """Write the numbers of a row."""
-        for name, value in row.items():
-            if name not in ("update", "arrival", "time") and isinstance(value, (int, float)):
-                self._writer.add_scalar(name, value, row["update"])
-
-    def closed(self) -> None:
-        """Close the file."""
-        self._writer.close()
 
 
 class ProgressBar(Callback):

@@ -16,11 +16,12 @@ from .._util.files import writable_file
 from .._util.interrupts import interrupts_between_arrivals
 from .._util.naming import stable_name
 from .._util.warn import warn
-from ..core.callbacks import Callback, ProgressLike, TensorBoard, all_callbacks
+from ..core.callbacks import Callback, ProgressLike, all_callbacks
 from ..core.checkpoint import checkpoint_options
 from ..core.devices import AUTO, check_available, checked_device, device_kind
 from ..core.flat import uncompiled
 from ..core.groups import ParamGroups
+from ..core.loggers import TensorBoard
 from ..core.result import Run, RunWarning
 from ..core.structure import structure
 from ..engines import Engine
