@@ -334,3 +334,13 @@ def test_a_line_has_gaps_where_a_value_is_missing() -> None:
     assert path.count("L") == 1
     assert "<circle" in plot.svg()
     assert [number(value) for value in (0.0, 999.0, 12_345.0, 1e9, -2.5e6)] == ["0", "999", "12.3k", "1G", "-2.5M"]
+
+
+def test_the_figure_of_the_guide_is_what_its_command_draws(tmp_path: Path) -> None:
+    guide = Path(__file__).parents[2] / "docs" / "seeing-a-run.md"
+    for line in re.findall(r"^(?:<!--| {4}) latecomer (.*?)(?: -->)?$", guide.read_text(), flags=re.MULTILINE):
+        words = [
+            str(tmp_path / Path(word).name) if word.endswith((".parquet", ".svg")) else word for word in line.split()
+        ]
+        assert main(words) == 0
+    assert (tmp_path / "seeing-a-run.svg").read_text() == guide.with_suffix(".svg").read_text()
