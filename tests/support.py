@@ -11,12 +11,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from latecomer import Server
-from latecomer.optim import METHODS, AsyncOptimizer
+from latecomer.optim import METHODS, Arrival, AsyncOptimizer
 from latecomer.optim.reference import TWINS, Twin
 
-NAMES = sorted(METHODS)
-KINDS = [name for name in NAMES if name not in ("clipped-catch-up", "balanced-momentum", "balanced-adamw")]
-"""One of each kind: the others are the clip of balanced-catch-up, or part of it, on rules that are here."""
+EVERY = sorted(METHODS)
+NAMES = [n for n in EVERY if METHODS[n].policy is None or n in ("ringleader", "fadas", "ringmaster-lmo")]
+"""One method per optimizer: those with a policy share theirs, except for three."""
+KINDS = [
+    *("async-sgd", "delay-adaptive", "delay-filtered", "momentum", "ordered-momentum", "catch-up", "catch-up-adamw"),
+    *("mu2", "ordered-mu2", "ordered-mu2-anytime", "balanced-catch-up"),
+    *("ormo", "dana-zero"),
+]
+"""One of each kind: the others are the clip of balanced-catch-up, or part of it, or SGD with another step."""
 SHAPES = ((3, 4), (5,), ())
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -43,6 +49,27 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "clip": 1.1,
         "clip_rate": 0.3,
     },
+}
+OPTIONS |= {
+    "ormo": {"lr": 0.02, "beta": 0.3, "workers": 3},
+    "ormo-da": {"lr": 0.1, "beta": 0.3, "L": 0.5, "workers": 1},
+    "ringmaster": {"lr": 0.1, "R": 2},
+    "ringmaster-stop": {"lr": 0.1, "R": 2},
+    "ringleader": {"lr": 0.1},
+    "rennala": {"lr": 0.1, "S": 2},
+    "sync-minibatch": {"lr": 0.1},
+    "async-minibatch": {"lr": 0.1, "beta": 0.3, "B": 2},
+    "picky": {"lr": 0.1, "radius": 1.0},
+    "staleness-aware": {"lr": 0.1},
+    "dc-asgd": {"lr": 0.1, "lam": 0.3},
+    "dana-zero": {"lr": 0.02, "beta": 0.3},
+    "asap": {"lr": 0.1, "A": 0.7},
+    "fedbuff": {"lr": 0.1, "K": 2},
+    "fadas": {"lr": 0.1, "beta": 0.3, "beta2": 0.2, "eps": 0.1, "threshold": 3, "K": 2},
+    "anytime-sgd": {"lr": 0.01},
+    "clipped": {"lr": 0.1, "clip_at": 3.5},
+    "ringmaster-lmo": {"lr": 0.1, "beta": 0.3, "R": 2},
+    "ordered-adamw": {"lr": 0.1, "beta": 0.3, "beta2": 0.2, "eps": 0.1, "weight_decay": 0.0},
 }
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 
@@ -72,8 +99,12 @@ def like(params: Sequence[Tensor], generator: torch.Generator) -> list[Tensor]:
 def feed(
     opt: AsyncOptimizer, grads: Sequence[Tensor | None], previous: Sequence[Tensor] | None = None, **how: Any
 ) -> None:
-    for p, g in zip((p for group in opt.param_groups for p in group["params"]), grads, strict=True):
+    params = [p for group in opt.param_groups for p in group["params"]]
+    for p, g in zip(params, grads, strict=True):
         p.grad = g
+    if opt.reads_point and how.get("delay"):
+        # Any point will do where runs are compared with each other.
+        how["arrival"] = Arrival(opt.t + 1, opt.t + 1 - how.pop("delay"), point=[0.5 * p.detach() for p in params])
     opt.step(previous_grads=previous if opt.points == 2 else None, **how)
 
 
@@ -99,14 +130,18 @@ def side_by_side(
     params = parameters(dtype, seed, shapes)
     opt, twin = make(name, params, **options), make_twin(name, params, **options)
     generator = torch.Generator().manual_seed(seed + 1)
-    worst = 0.0
+    worst, points = 0.0, [[p.detach().clone() for p in params]]
     for t, delay in enumerate(delays, start=1):
         for key, value in schedule(t).items():
             twin.options[key] = value
             for group in opt.param_groups:
                 group[key] = value
         g, before = like(params, generator), like(params, generator)
-        feed(opt, g, before, delay=delay)
+        if opt.reads_point:
+            feed(opt, g, arrival=Arrival(t, t - delay, point=points[t - delay - 1]))
+        else:
+            feed(opt, g, before, delay=delay)
+        points.append([p.detach().clone() for p in params])
         expected = twin.step(flat(g), delay=delay, previous=flat(before))
         worst = max(worst, relative(flat(params), expected))
     return opt, twin, worst

@@ -17,8 +17,9 @@ from ._util.checks import whole_number
 from ._util.seeds import sample_seeds
 from .optim import Arrival, AsyncOptimizer
 from .optim._kernels import is_finite
-from .policy import Async, Policy, Ticket
+from .policy import Async, Decision, Policy, Ticket
 from .policy.asking import cancelled, decided
+from .policy.base import InFlight
 from .slots import Points, SlotPool
 from .trace import Header, Trace
 from .trace.recorder import Recorder
@@ -106,7 +107,8 @@ class Server:
         self._joined: set[int] = set()  # workers whose first ticket has weight zero
         self._in_flight: dict[int, Ticket] = {}  # by number, in order of first issue: the first entry is the oldest
         self._lost: list[int] = []
-        self._held: tuple[list[Tensor], float] | None = None  # weighted sum of held contributions, and total weight
+        # The weighted sum of held contributions, by what to divide it, and their largest delay.
+        self._held: tuple[list[Tensor], float, int] | None = None
         self._recorder = Recorder(count, self.seed, self.policy.name, tuple(groups), clock)
         self._samples: tuple[int, NDArray[np.uint64]] | None = None  # number and seeds of the current block
         self._now = 0.0 if clock == "virtual" else -math.inf
@@ -305,10 +307,11 @@ class Server:
             version if flushed else ticket.version,
             ticket.worker,
             len(self._assigned),
-            self._slots[ticket.number][0],
+            None if flushed else self._slots[ticket.number][0],
             ticket.zero and not flushed,
             # The oldest version in flight. It includes this ticket: the optimizer may drop its history before that.
             next(iter(self._in_flight.values())).version,
+            max(delay, self._held[2] if self._held else 0) if flushed else delay,
         )
         # `needs` is asked once, before the contribution exists: values that nobody reads are never computed.
         read_by_rule = action != "drop" and opt.needs(arrival)
@@ -321,7 +324,7 @@ class Server:
                 if finite is None:
                     finite = all(map(is_finite, tensors))
             non_finite = tensors is not None and finite is False
-            status = self._apply(action, decision.weight, arrival, None if non_finite else tensors, read_by_rule)
+            status = self._apply(decision, arrival, None if non_finite else tensors, read_by_rule)
         except BaseException:
             self.policy.state = policy_state
             raise
@@ -336,8 +339,7 @@ class Server:
         self._close_ticket(ticket)
         stopped: tuple[Ticket, ...] = ()
         if self._may_cancel:  # after the ticket is closed, so that a policy cannot cancel the one that arrived
-            with_workers = [each for each in self._in_flight.values() if each.number not in self._lost]
-            stopped = cancelled(self.policy, with_workers, opt.version)
+            stopped = cancelled(self.policy, InFlight(self._in_flight, "number", self._lost), opt.version)
             for stale in stopped:
                 self.cancel(stale)
         return Outcome(status, self.arrivals, delay, not non_finite and contribution is not _given_up, stopped)
@@ -382,22 +384,27 @@ class Server:
                 )
         return tensors
 
-    def _apply(
-        self, action: str, weight: float, arrival: Arrival, tensors: list[Tensor] | None, read_by_rule: bool
-    ) -> str:
+    def _apply(self, decision: Decision, arrival: Arrival, tensors: list[Tensor] | None, read_by_rule: bool) -> str:
         """Carry out the policy's action and return the status; ``tensors`` is None if there are no values to use."""
-        opt = self.optimizer
+        opt, action = self.optimizer, decision.action
         if action == "drop":
             return "dropped"
         held = self._held
-        if action != "apply" and tensors is not None:
+        if opt.holds and action != "apply":
+            if action == "hold":
+                if tensors is not None:
+                    opt.hold(arrival, tensors)
+                return "held"
+        elif action != "apply" and tensors is not None:
             # A new sum, not an addition in place: if the optimizer raises below, what is held stays as it was.
-            total, weights = held or ([torch.zeros_like(t) for t in tensors], 0.0)
-            held = (list(torch._foreach_add(total, tensors, alpha=weight)), weights + weight)
+            total, divisor, largest = held or ([torch.zeros_like(t) for t in tensors], 0.0, 0)
+            summed = list(torch._foreach_add(total, tensors, alpha=decision.weight))
+            added = decision.weight if decision.divisor is None else decision.divisor
+            held = summed, divisor + added, max(largest, arrival.largest_delay or 0)
         if action == "hold":
             self._held = held
             return "held"
-        if action == "flush":
+        if action == "flush" and not opt.holds:
             tensors = list(torch._foreach_div(held[0], held[1])) if held is not None and held[1] else None
         # Values that the rule wants and does not get (non-finite, given up, an empty mean) count with weight zero.
         zero = arrival.zero or (read_by_rule and tensors is None)
@@ -468,7 +475,12 @@ class Server:
         self._slots.load_state_dict(state["slots"])
         self._held = held = state["held"]
         if held is not None:
-            self._held = [t.to(p.device, copy=True) for t, p in zip(held[0], self._params, strict=True)], held[1]
+            tensors, divisor, largest = (*held, 0)[:3]  # states of version 0.2 have no delay
+            self._held = (
+                [t.to(p.device, copy=True) for t, p in zip(tensors, self._params, strict=True)],
+                divisor,
+                largest,
+            )
         self._recorder.load_state_dict(state["record"])
 
 

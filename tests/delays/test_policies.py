@@ -119,7 +119,7 @@ def test_synchronous_rounds_last_as_long_as_their_slowest_job() -> None:
         (DataDependent(3, 0.1), Synchronous, r"has no clock.*lets worker \d wait after 1 arrivals: use a delay"),
         (Constant(3), Scripted(oldest=0), r"cancels the job of worker 1 after 1 arrivals"),
         (WorkerSpeeds([1.0]), Scripted(most=0), r"lets no worker start while nothing is in flight"),
-        (WorkerSpeeds([1.0]), "ring", r"Unknown policy 'ring' \(expected one of async, synchronous\)"),
+        (WorkerSpeeds([1.0]), "ring", r"Unknown policy 'ring' \(expected one of async, synchronous, ringmaster"),
         (WorkerSpeeds([1.0]), Scripted(["skip"]), r"Invalid action value: 'skip'"),
         (Recorded(Constant(2).trace(9)), Synchronous(2), r"was made with policy 'async'"),
     ],

@@ -427,7 +427,6 @@ def test_twin_table_and_method_table_agree() -> None:
         opt = make(name, parameters())
         assert METHODS[name].points == opt.points
         assert METHODS[name].name == name
-        assert METHODS[name].policy is None
         assert opt.method == name or name == "catch-up"
         assert make_twin(name, parameters()).iterates
 

@@ -38,8 +38,9 @@ _NOISE: dict[str, Draw] = {
     "exponential": lambda generator, n: generator.exponential(1.0, n),
     "uniform": lambda generator, n: generator.uniform(0.0, 2.0, n),
     "lognormal": lambda generator, n: generator.lognormal(-0.5, 1.0, n),
+    "pareto": lambda generator, n: (generator.pareto(1.5, n) + 1.0) / 3.0,
 }
-"""Random factors of mean one."""
+"""Random factors of mean one; the tail of the last is so heavy that it has no variance."""
 
 
 class ClockModel(DelayModel):
@@ -58,6 +59,8 @@ class ClockModel(DelayModel):
 
     shares: tuple[float, ...] = (1.0,)
     """Share of every group of samples, fastest first."""
+    server_seconds: float = 0.0
+    """Seconds per arrival that the server is busy."""
     _ties = "ticket"
 
     @abstractmethod
@@ -66,6 +69,10 @@ class ClockModel(DelayModel):
 
         It is called once per ticket, in order of issue.
         """
+
+    def seconds(self, duration: float, worker: int, start: float) -> float:
+        """Return how long a job takes that starts at this time: its duration, unless speeds change."""
+        return duration
 
     def trace(self, steps: int, seed: int = 0, policy: PolicyLike | None = None) -> Trace:
         """Return a schedule of ``steps`` arrivals under any policy; without one every arrival is an update."""
@@ -87,7 +94,8 @@ class ClockModel(DelayModel):
             )
         return clocked_trace(
             jobs, policy, workers=own_workers(self), steps=steps, seed=seed, groups=groups, model=repr(self),
-            ties=self._ties,
+            ties=self._ties, server_seconds=self.server_seconds,
+            seconds=None if type(self).seconds is ClockModel.seconds else self.seconds,
         )  # fmt: skip
 
 
@@ -97,7 +105,8 @@ class WorkerSpeeds(ClockModel):
     Args:
         durations: Mean duration of a job on each worker, in seconds of the virtual clock.
         noise: Random factor of a duration: ``"fixed"`` (1), or with mean one ``"exponential"``, ``"uniform"`` (0 to 2)
-            or ``"lognormal"``; or a function of a generator and a number of draws.
+            or ``"lognormal"``, or the heavy-tailed ``"pareto"`` (exponent 1.5, infinite variance); or a function of a
+            generator and a number of draws.
         slow_share: Share of a slow group, for problems that have one; here it is not slower.
         shares: Shares of several groups instead, fastest first.
 

@@ -11,6 +11,7 @@ from .._util.checks import AT_LEAST_ZERO, whole_number
 from .._util.seeds import sample_seeds
 from ..policy import Async, Policy, PolicyLike, Ticket, as_policy
 from ..policy.asking import STUCK, allowed, cancelled, decided
+from ..policy.base import InFlight
 from ..trace import Trace
 
 __all__ = ["Jobs", "Schedule", "clocked_trace", "ordered_trace", "own_policy"]
@@ -76,7 +77,7 @@ class Schedule:
         heapq.heappush(self.idle, worker)
         if not self._may_cancel:
             return ()
-        stopped = cancelled(self.policy, list(self.in_flight.values()), self.version)
+        stopped = cancelled(self.policy, InFlight(self.in_flight, "worker"), self.version)
         for stale in stopped:
             self._recorder.ended(stale, "cancelled", self.arrivals)
             del self.in_flight[stale.worker]
@@ -104,6 +105,8 @@ def clocked_trace(
     groups: tuple[str, ...],
     model: str,
     ties: str = "ticket",
+    seconds: Callable[[float, int, float], float] | None = None,
+    server_seconds: float = 0.0,
 ) -> Trace:
     """Return the trace of jobs that take time, under any policy.
 
@@ -119,19 +122,24 @@ def clocked_trace(
         model: Description of where the schedule comes from.
         ties: Which of two jobs that end at the same time arrives first: the one of the older ``"ticket"``, or the one
             that started first and then that of the lower ``"worker"``.
+        seconds: Returns how long a job takes, by its duration, its worker and its start.
+        server_seconds: Seconds per arrival that the server is busy; the next one waits.
     """
     schedule = Schedule(policy, workers, seed, groups, "virtual")
     heap: list[tuple[float, float, int, Ticket, int]] = []
-    now = 0.0
+    now = 0.0  # also when the server is free again: it receives one arrival after the other
     while True:
         for ticket in schedule.issue(now):
             duration, group = _job(jobs, ticket, len(groups), model)
+            if seconds is not None:
+                duration = seconds(duration, ticket.worker, now)
             tie = (0.0, ticket.number) if ties == "ticket" else (now, ticket.worker)
             heapq.heappush(heap, (now + duration, *tie, ticket, group))
         while True:  # skip what was cancelled
-            now, _, _, ticket, group = heapq.heappop(heap)
+            end, _, _, ticket, group = heapq.heappop(heap)
             if schedule.in_flight.get(ticket.worker) is ticket:
                 break
+        now = max(now, end) + server_seconds
         schedule.arrive(ticket.worker, group, now)
         if schedule.arrivals == steps:
             return schedule.trace(model)

@@ -23,6 +23,8 @@ class Arrival:
             may be another device than the parameters'.
         zero: Counts as an arrival with weight zero; its values are never read.
         oldest: The oldest version still in flight; schedules of older versions can be dropped.
+        largest_delay: Of a mean that a policy has collected, the largest delay of its terms: the mean itself has no
+            delay.
 
     Examples:
         >>> Arrival(t=5, version=3).delay
@@ -36,6 +38,7 @@ class Arrival:
     point: Sequence[Tensor] | None = None
     zero: bool = False
     oldest: int | None = None
+    largest_delay: int | None = None
 
     @property
     def delay(self) -> int:

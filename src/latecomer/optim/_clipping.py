@@ -142,6 +142,7 @@ class LatenessClipped(Clipped):
         "clip_ratios",
         "clip_visits",
         "clip_waits",
+        "clip_late",
     }
 
     _fixed: ClassVar[Mapping[str, Any]] = {}
@@ -167,6 +168,13 @@ class LatenessClipped(Clipped):
     def _start_group(self, group: Group) -> None:
         super()._start_group(group)
         group["clip_usual"], group["clip_ratios"], group["clip_visits"], group["clip_waits"] = 0.0, [], [], {}
+        group["clip_late"] = 0
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a `state_dict`; those of version 0.2 do not have the number of workers that have waited."""
+        super().load_state_dict(state_dict)
+        for group in self.param_groups:
+            group["clip_late"] = sum(mean != 1.0 for mean, _ in group["clip_waits"].values())
 
     def _threshold(self, group: Group, length: float, arrival: Arrival) -> float:
         clip, s, z = float(group["clip"]), group["clip_scale"], group["clip_usual"]
@@ -183,14 +191,17 @@ class LatenessClipped(Clipped):
             group["clip_scale"] = next_scale(s, length / r, clip=clip, rate=float(group["clip_rate"]))
             group["clip_usual"] = next_scale(z, length, clip=LOOSE * r, rate=RATE)
             group["clip_ratios"], group["clip_visits"] = ratios, visits
-        any_late = any(mean != 1.0 for mean, _ in group["clip_waits"].values())
-        return clip * s * r if s and any_late else math.inf
+        return clip * s * r if s and group["clip_late"] else math.inf
 
     def _lateness_bin(self, group: Group, arrival: Arrival) -> int:
         """Return the lateness bin of an arrival: 0 below its worker's mean wait, then one bin per factor of √2."""
         worker, wait = int(arrival.worker or 0), arrival.delay + 1
-        mean, visits = group["clip_waits"].get(worker, (0.0, 0))
-        late = wait / mean if visits else 1.0
+        waits = group["clip_waits"]
+        before, visits = waits.get(worker, (1.0, 0))
+        late = wait / before if visits else 1.0
+        mean = before if visits else 0.0
         mean += max(RATE, 1.0 / (visits + 1)) * (wait - mean)
-        group["clip_waits"] = {**group["clip_waits"], worker: (mean, visits + 1)}
+        waits[worker] = mean, visits + 1
+        # How many workers have waited: counted, because there may be very many of them.
+        group["clip_late"] += (mean != 1.0) - (before != 1.0)
         return 0 if late < 1.0 else min(LAST_BIN, 1 + math.floor(2.0 * math.log2(late)))

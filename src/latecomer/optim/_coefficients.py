@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .base import Arrival, AsyncOptimizer, Group, Work
 
-__all__ = ["Coefficients", "VersionIndexed", "beta_at", "forget", "missed", "record", "retained"]
+__all__ = ["Coefficients", "VersionIndexed", "beta_at", "forget", "geometric", "missed", "record", "retained"]
 
 Coefficients = list[tuple[int, float, float]]
 
@@ -77,15 +77,15 @@ def missed(runs: Coefficients, version: int, t: int) -> float:
         n = min(end, t) - s
         if n > 0:
             _, beta, lr = runs[i]
-            total += lr * product * (1.0 - beta) * _geometric(beta, n)
+            total += lr * product * (1.0 - beta) * geometric(beta, n)
             product *= (1.0 - beta) ** n
             s += n
         i += 1
     return beta_k * total
 
 
-def _geometric(beta: float, n: int) -> float:
-    """``sum((1 - beta)^i, i = 0..n-1)``, without the cancellation of ``(1 - (1 - beta)^n) / beta``."""
+def geometric(beta: float, n: int) -> float:
+    """Return ``sum((1 - beta)^i, i = 0..n-1)``, without the cancellation of ``(1 - (1 - beta)^n) / beta``."""
     return 1.0 if beta == 1.0 else -math.expm1(n * math.log1p(-beta)) / beta
 
 

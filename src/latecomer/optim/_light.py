@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -30,8 +31,11 @@ class LightOptimizer(Optimizer):
         _zero_grad(self, set_to_none)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return buffers and param groups."""
-        return _state_dict(self)
+        """Return buffers and param groups; lists and dicts in these are copies, so rules may change theirs in place."""
+        packed = _state_dict(self)
+        for group in packed["param_groups"]:
+            group.update({key: copy.copy(value) for key, value in group.items() if isinstance(value, (list, dict))})
+        return packed
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a `state_dict`; every state keeps its dtype, where torch casts it to that of its parameter."""

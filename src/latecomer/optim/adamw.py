@@ -14,9 +14,9 @@ from ._kernels import adamw, descend_by_root, shrink
 from .base import Arrival, AsyncOptimizer, Group, Params, Work
 from .momentum import BETA
 
-__all__ = ["CatchUpAdamW"]
+__all__ = ["BETA2", "CatchUpAdamW", "OrderedAdamW", "all_as_real"]
 
-_BETA2 = BETA._replace(advice="; beta2 is the weight of the new square: torch's betas=(0.9, 0.999) are 0.1 and 0.001")
+BETA2 = BETA._replace(advice="; beta2 is the weight of the new square: torch's betas=(0.9, 0.999) are 0.1 and 0.001")
 
 
 class CatchUpAdamW(VersionIndexed):
@@ -61,7 +61,7 @@ class CatchUpAdamW(VersionIndexed):
     ranges: ClassVar[Mapping[str, Range]] = {
         **AsyncOptimizer.ranges,
         "beta": BETA,
-        "beta2": _BETA2,
+        "beta2": BETA2,
         "eps": AT_LEAST_ZERO,
     }
     bookkeeping: ClassVar[frozenset[str]] = AsyncOptimizer.bookkeeping | {"runs2", "W", "P2", "v_scale"}
@@ -96,10 +96,21 @@ class CatchUpAdamW(VersionIndexed):
 
     def _apply(self, work: Work, arrival: Arrival) -> None:
         for group, _, _ in work:
-            group["W"] += float(group["beta"]) * (1.0 - group["W"])
+            self._count_weight(group)
         for group in self.param_groups:
             record(group["runs2"], arrival.t, float(group["beta2"]), 0.0)
         super()._apply(work, arrival)
+
+    def _count_weight(self, group: Group) -> None:
+        """Count the weight by which m is divided, before an arrival is received."""
+        group["W"] += float(group["beta"]) * (1.0 - group["W"])
+
+    def _add_weight(self, group: Group, weight: float) -> None:
+        """Add the weight of a gradient in m to that by which m is divided."""
+
+    def _missed(self, group: Group, version: int, t: int) -> float:
+        """Return the step that a gradient has missed."""
+        return missed(group["runs"], version, t)
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Tensor], arrival: Arrival) -> None:
         lr, keep, keep2 = float(group["lr"]), 1.0 - float(group["beta"]), 1.0 - float(group["beta2"])
@@ -107,18 +118,21 @@ class CatchUpAdamW(VersionIndexed):
         m, v = (self._buffers(params, key, torch.zeros_like) for key in ("m", "v"))
         x, g = params, grads
         if any(p.is_complex() for p in params):
-            x, g, m, v = (_all_as_real(tensors) for tensors in (x, g, m, v))
+            x, g, m, v = (all_as_real(tensors) for tensors in (x, g, m, v))
         scales = float(group.get("m_scale", 1.0)), float(group.get("v_scale", 1.0))
         weight = beta_at(group["runs"], version) * retained(group["runs"], version, t) if counted else 0.0
         weight2 = beta_at(group["runs2"], version) * retained(group["runs2"], version, t) if counted else 0.0
         group["P2"] = keep2 * group["P2"] + weight2
-        if not counted or not group["P2"]:
+        self._add_weight(group, weight)
+        if not counted or not group["P2"] or not group["W"]:
             shrink(params, lr * group["weight_decay"])
             torch._foreach_mul_(m, keep)
             torch._foreach_mul_(v, keep2)
             if counted:  # its square has no weight: it waits in m for the first one that has
                 torch._foreach_add_(m, g, alpha=weight / scales[0])
-            if group["P2"]:
+            if counted and group["P2"]:  # its square has weight, and itself has none
+                torch._foreach_addcmul_(v, g, g, value=weight2 / scales[1])
+            if group["P2"] and group["W"]:
                 step, present = lr / group["W"] * scales[0], group["P2"] / scales[1]
                 descend_by_root(x, m, v, lr=step, present=present, eps=float(group["eps"]))
             return
@@ -130,7 +144,7 @@ class CatchUpAdamW(VersionIndexed):
             decay=(keep, keep2),
             weight=(weight, weight2),
             lr=lr / group["W"],
-            missed=missed(group["runs"], version, t),
+            missed=self._missed(group, version, t),
             present=group["P2"],
             eps=float(group["eps"]),
             shrinkage=lr * group["weight_decay"],
@@ -141,6 +155,53 @@ class CatchUpAdamW(VersionIndexed):
                 self._rescale_absent(group, params, key, before / group[f"{key}_scale"])
 
 
-def _all_as_real(tensors: list[Tensor]) -> list[Tensor]:
+class OrderedAdamW(CatchUpAdamW):
+    """AdamW on ordered moments: a late gradient and its square get the weights they would have had without delay.
+
+    ``m = (1-beta)·m + beta(1-beta)^d·g;  v = (1-beta2)·v + beta2(1-beta2)^d·g²``
+    ``x -= lr·weight_decay·x;  x -= lr·(m/P1) / (sqrt(v/P2) + eps)``
+
+    P1 and P2 are the weights present in m and in v: the same sums with 1 in place of g and g². So both are means of
+    what has arrived, whatever is missing. Without delay this is `torch.optim.AdamW`. Unlike `CatchUpAdamW` it does not
+    make up for the steps that a late gradient missed. Late gradients of version 1 count as zero, as in Algorithm 1.
+
+    Args:
+        params: Parameters or param groups.
+        lr: Learning rate.
+        beta: Weight of the new gradient in m; torch's ``betas[0]`` is ``1 - beta``.
+        beta2: Weight of the new square in v; torch's ``betas[1]`` is ``1 - beta2``.
+        eps: Added to the denominator.
+        weight_decay: Decoupled weight decay, with torch's default.
+        output: ``"last"`` or ``"uniform"``.
+        output_seed: Seeds ``output="uniform"``.
+
+    Examples:
+        >>> x = torch.nn.Parameter(torch.zeros(1))
+        >>> opt = OrderedAdamW([x], lr=0.5, beta=0.5, eps=0.0, weight_decay=0.0)
+        >>> for delay in (0, 0, 1):                    # gradients that agree: steps of lr
+        ...     x.grad = torch.ones(1); opt.step(delay=delay)
+        >>> round(x.item(), 6), opt.param_groups[0]["W"]         # weights 1/8, 1/4 and 1/4 of the late one
+        (-1.5, 0.625)
+
+    References:
+        Ours, on Loshchilov and Hutter, Decoupled Weight Decay Regularization, 2019.
+    """
+
+    method = "ordered-adamw"
+
+    def _count_weight(self, group: Group) -> None:
+        group["W"] *= 1.0 - float(group["beta"])
+
+    def _add_weight(self, group: Group, weight: float) -> None:
+        group["W"] += weight
+
+    def _missed(self, group: Group, version: int, t: int) -> float:
+        return 0.0
+
+    def _remembered_lr(self, group: Group) -> float:
+        return 0.0
+
+
+def all_as_real(tensors: list[Tensor]) -> list[Tensor]:
     """View complex tensors as pairs of real ones, as torch's Adam does."""
     return [torch.view_as_real(t.detach()) if t.is_complex() else t for t in tensors]

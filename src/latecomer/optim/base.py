@@ -63,6 +63,11 @@ class AsyncOptimizer(LightOptimizer):
     ranges: ClassVar[Mapping[str, Range]] = {"lr": AT_LEAST_ZERO, "weight_decay": AT_LEAST_ZERO}
     """Allowed range of each numeric hyper-parameter of a param group."""
 
+    reads_point: ClassVar[bool] = False
+    """Whether the rule needs `Arrival.point`, the parameters that a late gradient was computed at."""
+    holds: ClassVar[bool] = False
+    """Whether the rule keeps what a policy holds, by `hold`; else the server averages it."""
+
     identity: ClassVar[tuple[str, ...]] = ("method",)
     """Entries of a param group that must agree for a checkpoint to match."""
     bookkeeping: ClassVar[frozenset[str]] = frozenset(
@@ -352,6 +357,10 @@ class AsyncOptimizer(LightOptimizer):
         if self.first_version_once and arrival.version == 1 and arrival.t > 1:  # Algorithm 1: "Use g = 0"
             return False
         return not arrival.zero
+
+    def hold(self, arrival: Arrival, grads: Grads) -> None:
+        """Keep a contribution that the policy holds; only called if `holds`. The parameters must stay as they are."""
+        raise TypeError(f"{type(self).__name__} says that it holds contributions: define hold")
 
     def drops(self, arrival: Arrival) -> bool:
         """Return whether the rule drops this arrival, instead of counting its values as zero."""

@@ -135,7 +135,8 @@ class Method:
     @property
     def policy_name(self) -> str:
         """Name of the policy."""
-        name = getattr(self.policy, "name", None) or getattr(self.policy, "__name__", None)
+        policy = getattr(self.policy, "func", self.policy)  # of a functools.partial
+        name = getattr(policy, "name", None) or getattr(policy, "__name__", None)
         return "async" if self.policy is None else str(name or type(self.policy).__name__)
 
     def __call__(self, params: Any, **options: Any) -> AsyncOptimizer:

@@ -12,10 +12,10 @@ from .._util.checks import AT_LEAST_ZERO, POSITIVE, Range, whole_number
 from ._kernels import descend, shrink
 from .base import Arrival, AsyncOptimizer, Group, Params, Work
 
-__all__ = ["AsyncSGD", "DelayAdaptiveSGD", "DelayFilteredSGD"]
+__all__ = ["AsyncSGD", "DelayAdaptiveSGD", "DelayFilteredSGD", "SGDRule"]
 
 
-class _SGD(AsyncOptimizer):
+class SGDRule(AsyncOptimizer):
     """``x -= rate·g``, with a rate that may depend on the arrival."""
 
     def _rate(self, group: Group, arrival: Arrival) -> float:
@@ -28,7 +28,7 @@ class _SGD(AsyncOptimizer):
             descend(params, grads, rate)
 
 
-class AsyncSGD(_SGD):
+class AsyncSGD(SGDRule):
     """Vanilla asynchronous SGD, Eq. (4): every gradient counts in full, whatever its delay.
 
     ``x -= lr·g``
@@ -58,7 +58,7 @@ class AsyncSGD(_SGD):
         super().__init__(params, {}, lr=lr, weight_decay=weight_decay, output=output, output_seed=output_seed)
 
 
-class DelayAdaptiveSGD(_SGD):
+class DelayAdaptiveSGD(SGDRule):
     """Delay-adaptive SGD: a gradient with a delay above M is scaled down in proportion.
 
     ``x -= lr·min(1, M/d)·g``, and the full learning rate at ``d = 0``. With ``L``, ``delta``, ``sigma`` and ``steps``
@@ -147,7 +147,7 @@ class DelayAdaptiveSGD(_SGD):
         return lr * min(terms)
 
 
-class DelayFilteredSGD(_SGD):
+class DelayFilteredSGD(SGDRule):
     """Delay-filtered SGD: a gradient with a delay above the threshold is dropped.
 
     ``x -= lr·g`` if ``d <= threshold``; otherwise only the counts of arrivals and of `dropped` ones change.
@@ -171,7 +171,7 @@ class DelayFilteredSGD(_SGD):
     """
 
     method = "delay-filtered"
-    ranges: ClassVar[Mapping[str, Range]] = {**_SGD.ranges, "threshold": AT_LEAST_ZERO}
+    ranges: ClassVar[Mapping[str, Range]] = {**SGDRule.ranges, "threshold": AT_LEAST_ZERO}
 
     def __init__(
         self,

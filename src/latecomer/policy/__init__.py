@@ -2,6 +2,23 @@
 
 from .base import Async, Decision, Policy, Ticket
 from .known import POLICIES, PolicyLike, as_policy
-from .rounds import Synchronous
+from .ringleader import Ringleader
+from .ringmaster import Ringmaster, RingmasterStop
+from .rounds import AsyncMiniBatch, FedBuff, Rennala, Synchronous
 
-__all__ = ["POLICIES", "Async", "Decision", "Policy", "PolicyLike", "Synchronous", "Ticket", "as_policy"]
+__all__ = [
+    "POLICIES",
+    "Async",
+    "AsyncMiniBatch",
+    "Decision",
+    "FedBuff",
+    "Policy",
+    "PolicyLike",
+    "Rennala",
+    "Ringleader",
+    "Ringmaster",
+    "RingmasterStop",
+    "Synchronous",
+    "Ticket",
+    "as_policy",
+]

@@ -72,16 +72,17 @@ def cancelled(policy: Policy, in_flight: Sequence[Ticket], version: int) -> tupl
         chosen = None
     if chosen is None:
         raise TypeError(f"The policy {policy!r} returned {answer!r} from cancel (expected a list of tickets)")
-    left = {ticket.number: ticket for ticket in in_flight} if chosen else {}
+    seen: set[int] = set()
     for ticket in chosen:
         if not isinstance(ticket, Ticket):
             raise TypeError(
                 f"The policy {policy!r} returned {ticket!r} among the tickets to cancel (expected some of the tickets "
                 "that cancel was called with)"
             )
-        if left.pop(ticket.number, None) != ticket:
+        if ticket.number in seen or ticket not in in_flight:
             raise ValueError(
                 f"The policy {policy!r} cancels ticket {ticket.number}, which is not in flight (expected some of the "
                 "tickets that cancel was called with, each once)"
             )
+        seen.add(ticket.number)
     return chosen

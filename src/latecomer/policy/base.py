@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from .._util.checks import AT_LEAST_ZERO
 from .._util.naming import stable_name
 
-__all__ = ["Async", "Decision", "Policy", "Ticket"]
+__all__ = ["Async", "Decision", "InFlight", "Policy", "Ticket"]
 
 _ACTIONS = ("apply", "drop", "hold", "flush")
 
@@ -48,6 +48,8 @@ class Decision:
         action: ``"apply"`` makes an update of it, ``"drop"`` ignores it, ``"hold"`` keeps it, and ``"flush"`` keeps it
             and then applies the mean of everything held as one update.
         weight: Its weight in that mean.
+        divisor: What it adds to the number by which the weighted sum is divided: its weight by default, which makes
+            the sum a mean.
 
     Examples:
         >>> Decision("hold", weight=0.5).action
@@ -56,11 +58,42 @@ class Decision:
 
     action: Literal["apply", "drop", "hold", "flush"]
     weight: float = 1.0
+    divisor: float | None = None
 
     def __post_init__(self) -> None:
         if self.action not in _ACTIONS:
             raise ValueError(f"Invalid action value: {self.action!r} (expected one of {', '.join(_ACTIONS)})")
         object.__setattr__(self, "weight", AT_LEAST_ZERO.check("weight", self.weight))
+        if self.divisor is not None:
+            object.__setattr__(self, "divisor", AT_LEAST_ZERO.check("divisor", self.divisor))
+
+
+class InFlight(Sequence[Ticket]):
+    """The tickets that workers compute now, oldest first, looked up and not copied: there may be very many.
+
+    Args:
+        tickets: The tickets by a key, in order of issue.
+        key: Name of the attribute that is the key.
+        lost: Keys of tickets that no worker has.
+    """
+
+    def __init__(self, tickets: Mapping[int, Ticket], key: str, lost: Collection[int] = ()) -> None:
+        self._tickets, self._key, self._lost = tickets, key, lost
+
+    def __len__(self) -> int:
+        return len(self._tickets) - len(self._lost)
+
+    def __iter__(self) -> Iterator[Ticket]:
+        if not self._lost:
+            return iter(self._tickets.values())
+        return (ticket for key, ticket in self._tickets.items() if key not in self._lost)
+
+    def __contains__(self, ticket: object) -> bool:
+        key = getattr(ticket, self._key, -1)
+        return key not in self._lost and self._tickets.get(key) == ticket
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self)[index]
 
 
 class Policy(ABC):
@@ -84,8 +117,13 @@ class Policy(ABC):
         self.state: dict[str, Any] = {}
 
     def __repr__(self) -> str:
-        options = {k: v for k, v in vars(self).items() if k != "state"}
-        return f"{type(self).__qualname__}({', '.join(f'{k}={stable_name(v)}' for k, v in sorted(options.items()))})"
+        options = sorted(self.options.items())
+        return f"{type(self).__qualname__}({', '.join(f'{name}={stable_name(value)}' for name, value in options)})"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Its options, by name: all attributes but the counters."""
+        return {name: value for name, value in vars(self).items() if name != "state"}
 
     @abstractmethod
     def receive(self, ticket: Ticket, delay: int) -> Decision:

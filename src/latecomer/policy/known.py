@@ -10,14 +10,18 @@ from typing import Any
 
 from .._util.suggest import unknown
 from .base import Async, Policy
-from .rounds import Synchronous
+from .ringleader import Ringleader
+from .ringmaster import Ringmaster, RingmasterStop
+from .rounds import AsyncMiniBatch, FedBuff, Rennala, Synchronous
 
 __all__ = ["POLICIES", "PolicyLike", "as_policy"]
 
 PolicyLike = Policy | type[Policy] | Callable[..., Policy] | str
 """What ``policy=`` takes: an instance, a class, a function that makes one, or a name in `POLICIES`."""
 
-_LIBRARY: tuple[type[Policy], ...] = (Async, Synchronous)
+_LIBRARY: tuple[type[Policy], ...] = (
+    Async, Synchronous, Ringmaster, RingmasterStop, Rennala, AsyncMiniBatch, FedBuff, Ringleader,
+)  # fmt: skip
 
 POLICIES: Mapping[str, type[Policy]] = MappingProxyType({policy.name: policy for policy in _LIBRARY})
 """The policies that come with the library, by name."""

@@ -1,13 +1,26 @@
-"""Policies that collect contributions for one update."""
+"""Policies that collect contributions for one update: synchronous rounds, mini-batches, buffers."""
 
 from __future__ import annotations
 
+from .._util.checks import checked_flag, whole_number
 from .base import Decision, Policy, Ticket
 
-__all__ = ["Synchronous"]
+__all__ = ["AsyncMiniBatch", "FedBuff", "Rennala", "Synchronous"]
 
 
-class Synchronous(Policy):
+class _Collecting(Policy):
+    """Holds contributions, and flushes with every n-th of them; ``state["held"]`` counts those that are held."""
+
+    _hold, _flush, _drop = Decision("hold"), Decision("flush"), Decision("drop")
+
+    def _collect(self, n: int) -> Decision:
+        """Count a contribution, and return what to do with it."""
+        held = (int(self.state.get("held", 0)) + 1) % n
+        self.state["held"] = held
+        return self._hold if held else self._flush
+
+
+class Synchronous(_Collecting):
     """Synchronous data-parallel training: one update with the mean of ``workers`` contributions at one iterate.
 
     Args:
@@ -22,7 +35,6 @@ class Synchronous(Policy):
     """
 
     name = "synchronous"
-    _hold, _flush = Decision("hold"), Decision("flush")
 
     def __init__(self, workers: int) -> None:
         super().__init__()
@@ -32,10 +44,107 @@ class Synchronous(Policy):
 
     def receive(self, ticket: Ticket, delay: int) -> Decision:
         """Hold it, or flush if it is the last one of its round."""
-        held = (int(self.state.get("held", 0)) + 1) % self.workers
-        self.state["held"] = held
-        return self._hold if held else self._flush
+        return self._collect(self.workers)
 
     def may_start(self, in_flight: int) -> bool:
         """Return whether this round needs more contributions."""
         return int(self.state.get("held", 0)) + in_flight < self.workers
+
+
+class Rennala(_Collecting):
+    """One update with the mean of the first S contributions that were computed at the newest parameters.
+
+    Contributions from older parameters are dropped, so nobody waits for a slow worker. The parameters stay as they are
+    until S have come.
+
+    Args:
+        workers: Number of workers.
+        S: Number of contributions per update; by default the number of workers.
+
+    Examples:
+        >>> policy = Rennala(workers=4, S=2)
+        >>> ticket = Ticket(0, worker=0, version=1, seen=0, sample=0)
+        >>> [policy.receive(ticket, delay).action for delay in (0, 1, 0)]
+        ['hold', 'drop', 'flush']
+
+    References:
+        Tyurin, Richtarik, Optimal Time Complexities of Parallel Stochastic Optimization Methods, 2023,
+        arXiv 2305.12387 (read in public code).
+    """
+
+    name = "rennala"
+
+    def __init__(self, workers: int, S: int | None = None) -> None:
+        super().__init__()
+        self.S = whole_number("S", workers if S is None else S, least=1)
+
+    def receive(self, ticket: Ticket, delay: int) -> Decision:
+        """Drop it if it is late, else hold it; flush with the S-th."""
+        return self._drop if delay else self._collect(self.S)
+
+
+class AsyncMiniBatch(_Collecting):
+    """Asynchronous mini-batches around any rule: it gets the mean of the first B contributions at its parameters.
+
+    The rule makes one step per B contributions and sees no delay; late contributions are dropped. Around SGD this is
+    `Rennala` with ``S=B``. The publication chooses B by a quantile of the delays, or doubles it during the run; here B
+    is fixed.
+
+    Args:
+        workers: Number of workers.
+        B: Number of contributions per update; by default the number of workers.
+
+    Examples:
+        >>> policy = AsyncMiniBatch(workers=4, B=2)
+        >>> ticket = Ticket(0, worker=0, version=1, seen=0, sample=0)
+        >>> [policy.receive(ticket, delay).action for delay in (0, 1, 0)]
+        ['hold', 'drop', 'flush']
+
+    References:
+        Attia, Gaash, Koren, Faster Stochastic Optimization with Arbitrary Delays via Asynchronous Mini-Batching, 2024,
+        arXiv 2408.07503 (our reading: the abstract was read, the rule is recalled).
+    """
+
+    name = "async-minibatch"
+
+    def __init__(self, workers: int, B: int | None = None) -> None:
+        super().__init__()
+        self.B = whole_number("B", workers if B is None else B, least=1)
+
+    def receive(self, ticket: Ticket, delay: int) -> Decision:
+        """Drop it if it is late, else hold it; flush with the B-th."""
+        return self._drop if delay else self._collect(self.B)
+
+
+class FedBuff(_Collecting):
+    """A buffer of K contributions of any delay: one update with ``sum(s(d)·g)/K``, where ``s(d) = (1 + d)^-1/2``.
+
+    The sum is divided by K and not by the sum of the weights, as published: late contributions shorten the step.
+
+    Args:
+        workers: Number of workers.
+        K: Number of contributions per update; by default the number of workers.
+        flat: Give every contribution the weight 1 instead.
+
+    Examples:
+        >>> policy = FedBuff(workers=4, K=2)
+        >>> ticket = Ticket(0, worker=0, version=1, seen=0, sample=0)
+        >>> [policy.receive(ticket, delay=3) for _ in range(2)]
+        [Decision(action='hold', weight=0.5, divisor=1.0), Decision(action='flush', weight=0.5, divisor=1.0)]
+
+    References:
+        Nguyen et al., Federated Learning with Buffered Asynchronous Aggregation, 2021, arXiv 2106.06639 (read in
+        public code).
+    """
+
+    name = "fedbuff"
+
+    def __init__(self, workers: int, K: int | None = None, flat: bool = False) -> None:
+        super().__init__()
+        self.K = whole_number("K", workers if K is None else K, least=1)
+        self.flat = checked_flag("flat", flat)
+
+    def receive(self, ticket: Ticket, delay: int) -> Decision:
+        """Hold it, or flush with the K-th."""
+        decision = self._collect(self.K)
+        return decision if self.flat or not delay else Decision(decision.action, (1.0 + delay) ** -0.5, divisor=1.0)

@@ -19,10 +19,13 @@ from torch import Tensor, nn
 from ..delays import SampleCost
 from ..optim import Arrival, AsyncOptimizer, MethodLike, as_method
 from ..optim.methods import method_and_policy
-from ..policy import PolicyLike
+from ..policy import Async, PolicyLike
+from ..policy.asking import allowed
 from ..problems import quadratic
+from ..server import Server
 from ..simulation import simulate
 from ..training import fit, replay
+from ._helpers import HalfwayError, delays_of, distance, generators, parameters, seed_all
 
 __all__ = ["RULES", "MethodError", "check_method"]
 
@@ -45,7 +48,6 @@ RULES: Mapping[str, str] = MappingProxyType(
     }
 )
 """The rules that `check_method` checks, by name, in this order."""
-SHAPES = ((4, 3), (5,))
 _ZEROS = 2000  # arrivals of zero after which every momentum has run out
 _ONE_HOT = 1e-12  # so small that rules which divide by a root of squares are linear
 
@@ -143,7 +145,8 @@ class _Check:
 
     def __init__(self, method: MethodLike, policy: PolicyLike | None, options: Mapping[str, Any]) -> None:
         self.given, self.policy, self.options = method, policy, dict(options)
-        self.method, _ = method_and_policy(method, policy, 4, options)
+        self.method, decides = method_and_policy(method, policy, 4, options)
+        self.decides = type(decides) is not Async
 
     def fail(self, expected: str, found: str, error: Exception | None = None) -> NoReturn:
         raise MethodError(
@@ -188,7 +191,7 @@ class _Check:
             job, oldest = jobs[worker], min(each.version for each in jobs.values())
             arrival = Arrival(t, job.version, worker, len(jobs), job.points[0], t in zeros, oldest)
             if alone:
-                arrival = Arrival(t, job.version)
+                arrival = Arrival(t, job.version, point=job.points[0] if opt.reads_point else None)
             grads = self.contribution(opt, job, t)
             if unread is not None and not opt.needs(arrival):
                 grads = [torch.full_like(g, unread) for g in grads]
@@ -218,15 +221,15 @@ class _Check:
 
     def same(self, order: Sequence[int], found: list[Tensor], what: str, **how: Any) -> None:
         """Compare with the bits of a run in which nothing special happens."""
-        params = _parameters()
+        params = parameters()
         expected = self.drive(order, self.new(params), params, **how)
         if not all(map(torch.equal, found, expected)):
-            self.fail(f"the bits of {what}", _distance(found, expected))
+            self.fail(f"the bits of {what}", distance(found, expected))
 
     # ---- the rules --------------------------------------------------------------------------------------------
 
     def made(self) -> None:
-        params, before = _parameters(), _parameters()
+        params, before = parameters(), parameters()
         opt = self.new(params)
         if opt.t != 0:
             self.fail("0 arrivals", f"{opt.t}")
@@ -235,7 +238,7 @@ class _Check:
 
     def orders(self) -> None:
         for order in _Orders.all:
-            params = _parameters()
+            params = parameters()
             opt = self.new(params)
             where = [p.data_ptr() for p in params]
 
@@ -248,11 +251,11 @@ class _Check:
                     self.fail("finite parameters after finite gradients", f"NaN or infinity after arrival {t}")
 
             self.drive(order, opt, params, after=after)
-            if any(map(torch.equal, params, _parameters())):
+            if any(map(torch.equal, params, parameters())):
                 self.fail("other parameters after the arrivals, changed in place", "a parameter as it was")
 
     def read(self) -> None:
-        params = _parameters()
+        params = parameters()
 
         def after(t: int, grads: Sequence[Tensor], passed: list[Tensor]) -> None:
             if not all(map(torch.equal, grads, passed)):
@@ -262,7 +265,7 @@ class _Check:
 
         found = self.drive(_Orders.anyhow, self.new(params), params, after=after)
         self.same(_Orders.anyhow, found, "a run whose gradients are not overwritten afterwards")
-        params = _parameters()
+        params = parameters()
         opt = self.new(params)
         given = [torch.ones_like(p, requires_grad=False) for p in params]
         for p, g in zip(params, given, strict=True):
@@ -273,7 +276,7 @@ class _Check:
                 self.fail("p.grad as it was before step()", "another one")
 
     def skipped(self) -> None:
-        params = _parameters()
+        params = parameters()
         opt = self.new(params)
         before = params[1].detach().clone()
         for _ in range(3):
@@ -281,22 +284,22 @@ class _Check:
             previous: list[Tensor | None] = [torch.ones_like(params[0]), None]
             opt.step(previous_grads=previous if opt.points == 2 else None)
         if not torch.equal(params[1], before):
-            self.fail("a parameter without p.grad as it was", _distance([params[1].detach()], [before]))
+            self.fail("a parameter without p.grad as it was", distance([params[1].detach()], [before]))
 
     def zero(self) -> None:
         zeros = {3, 4, 17}
         ends = []
         for values in (1e3, float("nan")):
-            params = _parameters()
+            params = parameters()
             ends.append(self.drive(_Orders.anyhow, self.new(params), params, zeros=zeros, unread=values))
         if not all(map(torch.equal, *ends)):
             self.fail(
                 "the same bits whatever the values of arrivals that needs() is False for (an Arrival with zero=True)",
-                _distance(*ends),
+                distance(*ends),
             )
 
     def sent(self) -> None:
-        params = _parameters()
+        params = parameters()
         opt = self.new(params)
         jobs: dict[int, _Job] = {}
         self.drive(_Orders.turns, opt, params, jobs=jobs)
@@ -312,32 +315,35 @@ class _Check:
     def alone(self) -> None:
         if "workers" in self.method.arguments and "workers" not in self.options:
             return  # a loop of one's own does not know the number of workers
-        order, params = _Orders.anyhow, _parameters()
+        order, params = _Orders.anyhow, parameters()
         opt = self.new(params)
         jobs = {worker: self._job(opt, params, worker) for worker in sorted(set(order))}
         for t, worker in enumerate(order, 1):
             here, *before = self.gradients(jobs[worker], t)
             for p, g in zip(params, here, strict=True):
                 p.grad = g
-            opt.step(delay=opt.version - jobs[worker].version, previous_grads=before[0] if before else None)
+            if opt.reads_point:
+                opt.step(arrival=Arrival(t, jobs[worker].version, point=jobs[worker].points[0]))
+            else:
+                opt.step(delay=opt.version - jobs[worker].version, previous_grads=before[0] if before else None)
             jobs[worker] = self._job(opt, params, worker)
         self.same(order, [p.detach() for p in params], "receive(), which a server calls", alone=True)
 
     def repeated(self) -> None:
         ends = []
         for seed in (1, 2):
-            with _generators():
-                _seed(seed)
-                params = _parameters()
+            with generators():
+                seed_all(seed)
+                params = parameters()
                 ends.append(self.drive(_Orders.anyhow, self.new(params), params))
         if not all(map(torch.equal, *ends)):
-            self.fail("the same bits twice", _distance(*ends))
+            self.fail("the same bits twice", distance(*ends))
 
     def generators(self) -> None:
-        with _generators():
-            _seed(1)
+        with generators():
+            seed_all(1)
             before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index]
-            params = _parameters()
+            params = parameters()
             self.drive(_Orders.anyhow, self.new(params), params)
             after = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index]
         for name, a, b in zip(("torch", "random", "numpy"), before, after, strict=True):
@@ -347,7 +353,7 @@ class _Check:
     def saved(self) -> None:
         for order in (_Orders.anyhow, _Orders.straggler):
             for cut in (1, 13, 32):
-                params, jobs = _parameters(), dict.fromkeys(sorted(set(order)))
+                params, jobs = parameters(), dict.fromkeys(sorted(set(order)))
                 opt = self.new(params)
                 flying = {worker: self._job(opt, params, worker) for worker in jobs}
                 self.drive(order[:cut], opt, params, jobs=flying)
@@ -362,12 +368,12 @@ class _Check:
                 if not all(map(torch.equal, found, expected)):
                     self.fail(
                         f"the bits of an optimizer that goes on, after a load at arrival {cut}",
-                        _distance(found, expected),
+                        distance(found, expected),
                     )
 
     def _flying(self, order: Sequence[int], cut: int) -> dict[int, _Job]:
         """Return the jobs in flight after so many arrivals."""
-        params = _parameters()
+        params = parameters()
         opt = self.new(params)
         jobs = {worker: self._job(opt, params, worker) for worker in sorted(set(order))}
         self.drive(order[:cut], opt, params, jobs=jobs)
@@ -383,15 +389,15 @@ class _Check:
 
             def at_half(done: int, total: int) -> None:
                 if done == 30:
-                    raise _HalfwayError
+                    raise HalfwayError
 
             try:
                 simulate(problem, self.given, trace, **given, checkpoint=folder, checkpoint_every=7, progress=at_half)
-            except _HalfwayError:
+            except HalfwayError:
                 resumed = simulate(problem, self.given, trace, **given, checkpoint=folder, checkpoint_every=7)
         a, b = ([run.state[name] for name in whole.state] for run in (resumed, whole))
         if not all(map(torch.equal, a, b)):
-            self.fail("the bits of the run that was never stopped", _distance(a, b))
+            self.fail("the bits of the run that was never stopped", distance(a, b))
 
     def replayed(self) -> None:
         problem = quadratic()
@@ -405,9 +411,12 @@ class _Check:
             self.fail("the same bits", again.verdict)
 
     def influence(self) -> None:
-        order, delays = _Orders.anyhow, _delays(_Orders.anyhow)
+        order, delays = _Orders.anyhow, delays_of(_Orders.anyhow)
         workers = max(order) + 1
-        late, fresh = self._weights(delays, order), self._weights([0] * len(order), [0] * len(order))
+        if self.decides:
+            (late, delays), (fresh, _) = self._weights_with_policy(order, workers), self._weights_with_policy(order, 1)
+        else:
+            late, fresh = self._weights(delays, order), self._weights([0] * len(order), [0] * len(order))
         defaults = {name: p.default for name, p in self.method.arguments.items() if p.default is not p.empty}
         known = {**defaults, **self.method.options, **self.options}
         known["workers"] = known.get("workers") or workers
@@ -440,43 +449,21 @@ class _Check:
             opt.receive(Arrival(t, t - delay, worker, max(_Orders.anyhow) + 1, point=[x.detach()]), sent)
         return [float(value) for value in -x.detach() / _ONE_HOT]
 
-
-class _HalfwayError(Exception):
-    """Ends a run that is to be resumed."""
-
-
-def _parameters() -> list[Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    return [nn.Parameter(torch.randn(shape, dtype=torch.float64, generator=generator)) for shape in SHAPES]
-
-
-def _delays(order: Sequence[int]) -> list[int]:
-    since = dict.fromkeys(order, 0)
-    delays = []
-    for t, worker in enumerate(order):
-        delays.append(t - since[worker])
-        since[worker] = t + 1
-    return delays
-
-
-def _distance(found: Sequence[Tensor], expected: Sequence[Tensor]) -> str:
-    largest = max(float((a - b).abs().max()) for a, b in zip(found, expected, strict=True))
-    return f"parameters up to {largest:.3g} away"
-
-
-class _generators:  # noqa: N801 - used as a function
-    """Restores the global random generators."""
-
-    def __enter__(self) -> None:
-        self._before = torch.get_rng_state(), random.getstate(), np.random.get_state()
-
-    def __exit__(self, *_: object) -> None:
-        torch.set_rng_state(self._before[0])
-        random.setstate(self._before[1])
-        np.random.set_state(self._before[2])
-
-
-def _seed(seed: int) -> None:
-    torch.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed)
+    def _weights_with_policy(self, order: Sequence[int], workers: int) -> tuple[list[float], list[int]]:
+        """Return the weight and the delay of every arrival at a server with the policy; the first workers arrive."""
+        x = nn.Parameter(torch.zeros(len(order), dtype=torch.float64))
+        opt = self.new([x], **({"weight_decay": 0.0} if "weight_decay" in self.method.arguments else {}))
+        _, policy = method_and_policy(self.given, self.policy, max(order) + 1, self.options)
+        server, delays = Server(opt, workers=workers, policy=policy), []
+        for index, wanted in enumerate([*order, *[i % workers for i in range(_ZEROS)]]):
+            for worker in range(workers):
+                if server.holds(worker) is None and allowed(policy, server.outstanding):
+                    server.issue(worker)
+            # A policy may let the worker wait: the next one that has a job arrives in its place.
+            held = (server.holds((wanted + i) % workers) for i in range(workers))
+            g = torch.zeros_like(x, requires_grad=False)
+            if index < len(order):
+                g[index] = _ONE_HOT
+            outcome = server.receive(next(ticket for ticket in held if ticket is not None), g)
+            delays.append(outcome.delay)
+        return [float(value) for value in -x.detach() / _ONE_HOT], delays[: len(order)]

@@ -18,7 +18,7 @@ def influence(trace: Trace, method: str, options: Mapping[str, Any] | None = Non
     """Return the influence of every arrival, in units of lr and of a gradient without delay.
 
     Args:
-        trace: The trace; zero and dropped arrivals have no influence.
+        trace: The trace; zero and dropped arrivals have no influence. What was held counts in a later mean.
         method: A name in `latecomer.optim.METHODS`.
         options: The method's hyper-parameters, such as beta and threshold.
 
@@ -35,7 +35,7 @@ def influence(trace: Trace, method: str, options: Mapping[str, Any] | None = Non
         options_now = {**known, "workers": known["workers"] or int(workers)}
         table = [rule.influence(delay=delay, **options_now) for delay in range(int(trace.delay[now].max()) + 1)]
         weight[now] = np.array(table)[trace.delay[now]]
-    weight[trace.status != "applied"] = 0.0
+    weight[~np.isin(trace.status, ("applied", "held"))] = 0.0
     if getattr(rule.optimizer, "first_version_once", False):
         weight[(trace.version == 1) & (trace.arrival > 1)] = 0.0
     return weight

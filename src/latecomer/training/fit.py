@@ -208,7 +208,12 @@ def fit(
     rounded |= {"threads": threads} if threads != 1 else {}
     about = {"method": rule.name, "options": options, "seed": seed, "start": state.start, **rounded}
     about |= {"torch": torch.__version__, "problem": repr(problem), "scheduler": stable_name(scheduler)}
-    about |= {"workers": workers, "policy": repr(decides), "optimizer": state.optimizer_inside}
+    about |= {
+        "workers": workers,
+        "policy": repr(decides),
+        "policy_options": decides.options,
+        "optimizer": state.optimizer_inside,
+    }
     about |= {"model": structure(state.flat.module), "evaluate_every": every}
     if state.arrangement.groups is not None:
         about["param_groups"] = [group.as_json() for group in state.arrangement.groups]

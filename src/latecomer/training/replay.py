@@ -253,7 +253,8 @@ def _policy(trace: Trace, policy: PolicyLike | None, about: dict[str, Any]) -> P
     """Return the policy of a recorded run: the one that was passed, one of the library, or the recorded method's."""
     name, workers = trace.header.policy, int(about.get("workers", trace.header.workers))
     if policy is not None or name in POLICIES:
-        return as_policy(name if policy is None else policy, workers)
+        options = about.get("policy_options", {}) if policy is None else None
+        return as_policy(POLICIES[name] if policy is None else policy, workers, options)
     recorded = METHODS.get(about.get("method", ""))
     if recorded is not None and recorded.policy is not None:
         found = as_policy(recorded.policy, workers, recorded.policy_options(about.get("options", {})))

@@ -1,0 +1,120 @@
+"""What one simulated arrival costs with 10, 100, 1,000 and 10,000 workers: time, and memory besides the points.
+
+    python benchmarks/many_workers.py [--arrivals 4000] [--rounds 3] [--out docs/results]
+
+The problem is the quadratic in 10 dimensions, so that the simulator's own work shows. The first arrivals of every
+worker are not measured: their points are all x_1. Times are CPU microseconds per arrival, the least over rounds in
+which all numbers of workers take turns; the ratio is within this run. The time for the trace, with the policy of the
+method, is not part of them: it has a column of its own, and includes the start of a generator per worker. Memory is
+what a run with 10,000 workers holds after two arrivals per worker, without its trace: points, tickets, the record, and
+what policy and rule keep per worker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import shlex
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import latecomer as lc
+from latecomer.optim.methods import method_and_policy
+from latecomer.report.markdown import write_table
+from latecomer.simulation import Simulation
+
+WORKERS = (10, 100, 1000, 10_000)
+METHODS: dict[str, dict[str, Any]] = {
+    "async-sgd": {},
+    "catch-up": {},
+    "balanced-catch-up": {},
+    "asap": {},
+    "picky": {"radius": 1.0},
+    "dana-zero": {},
+    "fedbuff": {"K": 10},
+    "rennala": {"S": 10},
+    "ringmaster": {"R": 10},
+    "ringleader": {},
+}
+
+
+def simulation(method: str, workers: int, steps: int) -> tuple[Simulation, float]:
+    """Return a simulation at its start, and the CPU seconds per arrival that its trace took."""
+    options = {"lr": 1e-3, **METHODS[method]}
+    rule, policy = method_and_policy(method, None, workers, options)
+    model = lc.delays.WorkerSpeeds([1.0 + i / workers for i in range(workers)], "exponential", slow_share=0.1)
+    start = time.process_time()
+    trace = model.trace(steps, 0, policy=policy)
+    seconds = (time.process_time() - start) / steps
+    return Simulation(lc.problems.quadratic(), rule, trace, options, policy=policy), seconds
+
+
+def measured(method: str, workers: int, arrivals: int) -> tuple[float, float, float]:
+    """Return seconds per arrival, those of the trace, and bytes per worker."""
+    before = 3 * workers
+    run, trace = simulation(method, workers, before + arrivals)
+    for _ in range(before):
+        run.advance()
+    gc.collect()
+    gc.disable()
+    start = time.process_time()
+    for _ in range(arrivals):
+        run.advance()
+    seconds = (time.process_time() - start) / arrivals
+    gc.enable()
+    return seconds, trace, _bytes(method, workers) / workers
+
+
+def _bytes(method: str, workers: int) -> float:
+    run, _ = simulation(method, workers, 3 * workers)
+    gc.collect()
+    tracemalloc.start()
+    for _ in range(2 * workers):
+        run.advance()
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # Tensors of torch are not traced.
+    slots = run.server._slots.state_dict()["points"]
+    points = sum(t.numel() * t.element_size() for group in slots for point in group for t in point)
+    state = run.optimizer.state_dict()["state"]
+    return held + points + sum(t.numel() * t.element_size() for own in state.values() for t in own.values())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arrivals", type=int, default=4000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--methods", nargs="*", default=list(METHODS))
+    parser.add_argument("--out", type=Path, help="folder for the table, many_workers.md, and the numbers")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    heads = ["method", *(f"{workers:,} workers" for workers in WORKERS), "10,000 over 10", "trace, 10,000 workers",
+             "bytes per worker"]  # fmt: skip
+    title = "one simulated arrival, in microseconds, by the number of workers"
+    rows, numbers = [], []
+    for method in given.methods:
+        rounds = [[measured(method, workers, given.arrivals) for workers in WORKERS] for _ in range(given.rounds)]
+        best = [[min(r[i][k] for r in rounds) for i in range(len(WORKERS))] for k in range(3)]
+        micro = [1e6 * seconds for seconds in best[0]]
+        row = [method, *(f"{value:.0f}" for value in micro), f"{micro[-1] / micro[0]:.2f}"]
+        rows.append([*row, f"{1e6 * best[1][-1]:.1f}", f"{best[2][-1]:,.0f}"])
+        numbers.append({"method": method, "workers": WORKERS, "seconds": best[0], "trace": best[1], "bytes": best[2]})
+        Console().print("  ".join(rows[-1]))
+    table = Table(*heads, title=title)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+    if given.out is not None:
+        command = shlex.join(["python", "benchmarks/many_workers.py", *sys.argv[1:]])
+        write_table(given.out, "many_workers", title, heads, rows, command, numbers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,405 @@
+"""The field's other methods: special cases that must coincide, and policies against their publications."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import latecomer as lc
+from latecomer.optim import METHODS, Arrival, Ball
+from latecomer.optim.reference import FADASTwin, fedbuff, rennala, ringleader, ringmaster, synchronous
+from latecomer.policy import AsyncMiniBatch, FedBuff, Policy, Rennala, Ringleader, Ringmaster, Synchronous
+from latecomer.policy.asking import allowed
+from support import any_delays, everything, feed, flat, like, make, parameters, relative, run, side_by_side
+
+X1 = torch.linspace(1.0, 2.0, 4, dtype=torch.float64)
+ORDERS = st.lists(st.integers(0, 3), min_size=1, max_size=40)
+few = settings(max_examples=40)
+
+
+def gradient(x: Tensor, n: int) -> Tensor:
+    """Gradient of the n-th sample, of a quadratic with noise."""
+    return 0.3 * x + torch.randn(4, dtype=torch.float64, generator=torch.Generator().manual_seed(n))
+
+
+def served(name: str, order: list[int], policy: Policy, workers: int = 4, **options: Any) -> lc.Server:
+    """Let workers arrive in this order at a server; a worker without a job is passed over."""
+    opt = METHODS[name].optimizer([torch.nn.Parameter(X1.clone())], **{"lr": 0.1, **options})
+    server, n = lc.Server(opt, workers=workers, policy=policy), 0
+    for worker in order:
+        for idle in range(workers):
+            if server.holds(idle) is None and allowed(policy, server.outstanding):
+                server.issue(idle)
+        ticket = server.holds(worker)
+        if ticket is not None:
+            server.receive(ticket, lambda t=ticket, n=n: gradient(server.point(t)[0][0], n))
+            n += 1
+    return server
+
+
+def end(server: lc.Server) -> Tensor:
+    return server.parameters[0]
+
+
+# ---- policies on arbitrary orders, against the publications ---------------------------------------------------------
+
+
+@few
+@given(order=ORDERS, R=st.sampled_from([1, 2, 3, math.inf]))
+def test_ringmaster(order: list[int], R: float) -> None:
+    server = served("async-sgd", order, Ringmaster(4, R))
+    assert relative(end(server), ringmaster(X1, order, gradient, lr=0.1, R=R)) < 1e-12
+
+
+@few
+@given(order=ORDERS, S=st.integers(1, 4))
+def test_rennala(order: list[int], S: int) -> None:
+    server = served("async-sgd", order, Rennala(4, S))
+    assert relative(end(server), rennala(X1, order, gradient, lr=0.1, S=S)) < 1e-12
+
+
+@few
+@given(order=ORDERS, K=st.integers(1, 4), level=st.booleans())
+def test_fedbuff(order: list[int], K: int, level: bool) -> None:
+    server = served("async-sgd", order, FedBuff(4, K, flat=level))
+    assert relative(end(server), fedbuff(X1, order, gradient, lr=0.1, K=K, flat=level)) < 1e-12
+
+
+@few
+@given(order=ORDERS, workers=st.integers(1, 4))
+def test_ringleader(order: list[int], workers: int) -> None:
+    """Also: no gradient is older than 2M - 2 updates, as published."""
+    order = [worker % workers for worker in order]
+    server = served("ringleader", order, Ringleader(workers), workers)
+    expected, largest = ringleader(X1, order, gradient, lr=0.1, workers=workers)
+    assert relative(end(server), expected) < 1e-12
+    assert largest <= 2 * workers - 2 or workers == 1
+    again = lc.Server(METHODS["ringleader"].optimizer([torch.nn.Parameter(X1.clone())], lr=0.1), workers=workers,
+                      policy=Ringleader(workers))  # fmt: skip
+    again.load_state_dict(everything(server))  # what is held, and whose turn it was
+    for each in (server, again):
+        for worker in range(workers):
+            ticket = each.holds(worker) or each.issue(worker)
+            each.receive(ticket, gradient(each.point(ticket)[0][0], 1000 + worker))
+    assert torch.equal(end(server), end(again))
+
+
+@few
+@given(order=ORDERS, threshold=st.sampled_from([None, 0, 2]))
+def test_fadas_gets_the_largest_delay_of_its_buffer(order: list[int], threshold: int | None) -> None:
+    options = {"lr": 0.1, "beta": 0.3, "beta2": 0.2, "eps": 0.1, "threshold": threshold}
+    server = served("fadas", order, FedBuff(4, 3, flat=True), **options)
+    x, version, points, batch, twin = X1, 1, {}, [], FADASTwin(X1, **options)
+    for n, worker in enumerate(order):
+        at, since = points.get(worker, (X1, 1))
+        batch.append((gradient(at, n), version - since))
+        if len(batch) == 3:
+            # The twin takes the largest delay as that of the mean; its count of updates starts late enough for it.
+            largest = max(delay for _, delay in batch)
+            x = twin.step(sum(g for g, _ in batch) / 3, delay=largest)
+            version, batch = version + 1, []
+        points[worker] = (x, version)
+    assert relative(end(server), x) < 1e-12
+
+
+@pytest.mark.parametrize("durations", [[1.0, 1.0, 1.0], [1.0, 5.0, 2.5]])
+def test_synchronous_mini_batches_are_sgd_on_the_mean_whatever_the_durations(durations: list[float]) -> None:
+    problem = lc.problems.quadratic()
+    trace = lc.delays.WorkerSpeeds(durations, "exponential").trace(12, 3, policy="synchronous")
+    by_ticket = dict(
+        zip(trace.ticket.tolist(), zip(trace.sample.tolist(), trace.group.tolist(), strict=True), strict=True)
+    )
+
+    def grad(x: Tensor, n: int) -> Tensor:
+        out = torch.empty_like(x)
+        problem.gradient(x, problem.batch(*by_ticket[n]), out)
+        return out
+
+    found = lc.simulate(problem, "sync-minibatch", trace, lr=0.05).state["x"]
+    expected = synchronous(torch.full((10,), 5.0, dtype=torch.float64), 4, grad, lr=0.05, workers=3)
+    assert relative(found, expected) < 1e-12
+
+
+# ---- special cases --------------------------------------------------------------------------------------------------
+
+MODEL = lc.delays.SampleCost(workers=4, cost=(1.0, 6.0), slow_share=0.2)
+
+
+def simulated(name: str, policy: Policy | None = None, steps: int = 80, **options: Any) -> tuple[Tensor, lc.Trace]:
+    rule = METHODS[name]
+    made = lc.policy.as_policy(rule.policy, 4, rule.policy_options(options)) if policy is None else policy
+    trace = MODEL.trace(steps, 1, policy=made)
+    given_policy = {} if policy is None else {"policy": policy}
+    found = lc.simulate(
+        lc.problems.quadratic(), name, trace, evaluate_every=steps, **{"lr": 0.05, **options, **given_policy}
+    )
+    return found.state["x"], found.trace
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("ringmaster", None, {"R": math.inf}), ("async-sgd", None, {})),
+        (("ringmaster-stop", None, {"R": math.inf}), ("async-sgd", None, {})),
+        (("rennala", None, {"S": 1}), ("ringmaster", None, {"R": 1})),
+        (("fedbuff", None, {"K": 1, "flat": True}), ("async-sgd", None, {})),
+        (("async-minibatch", None, {"B": 3, "beta": 1.0}), ("rennala", None, {"S": 3})),
+        (("async-sgd", AsyncMiniBatch(4, 3), {}), ("rennala", None, {"S": 3})),
+        (("picky", None, {"radius": 1e9}), ("async-sgd", None, {})),
+        (("dc-asgd", None, {"lam": 0.0}), ("async-sgd", None, {})),
+        (("asap", None, {"A": 0.0}), ("async-sgd", None, {})),
+        (("clipped", None, {"clip_at": 1e9}), ("async-sgd", None, {})),
+        (("ormo-da", None, {"beta": 0.3, "L": 1e-9}), ("ormo", None, {"beta": 0.3})),
+    ],
+    ids=lambda case: case[0],
+)  # fmt: skip
+def test_methods_that_coincide(one: Any, other: Any) -> None:
+    results = [simulated(name, policy, **options) for name, policy, options in (one, other)]
+    assert relative(*(x for x, _ in results)) < 1e-12
+    assert results[0][1].update.tolist() == results[1][1].update.tolist()
+
+
+def alone(name: str, **options: Any) -> Tensor:
+    """Train on one worker, through the server."""
+    rule = METHODS[name]
+    policy = lc.policy.as_policy(rule.policy, 1, rule.policy_options(options))
+    trace = lc.delays.WorkerSpeeds([1.0]).trace(24, 0, policy=policy)
+    return lc.simulate(lc.problems.quadratic(), name, trace, **{"lr": 0.05, **options}).state["x"]
+
+
+def by_torch(batch: int = 1, optimizer: Any = torch.optim.SGD, **options: Any) -> Tensor:
+    """Train with an optimizer of torch on the same samples."""
+    problem, trace = lc.problems.quadratic(), lc.delays.WorkerSpeeds([1.0]).trace(24, 0)
+    x = torch.nn.Parameter(torch.full((10,), 5.0, dtype=torch.float64))
+    opt, samples = (
+        optimizer([x], **{"lr": 0.05, **options}),
+        list(zip(trace.sample.tolist(), trace.group.tolist(), strict=True)),
+    )
+    for n in range(0, 24, batch):
+        grads = []
+        for sample in samples[n : n + batch]:
+            grads.append(torch.empty_like(x, requires_grad=False))
+            problem.gradient(x.detach(), problem.batch(*sample), grads[-1])
+        x.grad = torch.stack(grads).mean(0)
+        opt.step()
+    return x.detach()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "ordinary"),
+    [
+        ("ormo", {"beta": 0.2}, {"momentum": 0.8}),
+        ("ormo-da", {"beta": 0.2, "L": 1.0}, {"momentum": 0.8}),
+        ("dana-zero", {"beta": 0.2}, {"momentum": 0.8, "nesterov": True}),
+        ("ringmaster", {}, {}),
+        ("ringmaster-stop", {}, {}),
+        ("ringleader", {}, {}),
+        ("rennala", {"S": 3}, {"batch": 3}),
+        ("sync-minibatch", {}, {}),
+        ("async-minibatch", {"beta": 1.0, "B": 4}, {"batch": 4}),
+        ("picky", {"radius": 0.1}, {}),
+        ("staleness-aware", {}, {}),
+        ("dc-asgd", {"lam": 3.0}, {}),
+        ("dc-asgd", {"lam": 3.0, "adaptive": True}, {}),
+        ("asap", {"A": 0.4}, {"lr": 0.05 * 0.6}),  # F is always 1: the formula as published
+        ("fedbuff", {"K": 2}, {"batch": 2}),
+        ("ordered-adamw", {"lr": 0.01}, {"optimizer": torch.optim.AdamW, "lr": 0.01}),
+    ],
+)
+def test_with_one_worker_every_rule_is_its_ordinary_form(name: str, options: Any, ordinary: Any) -> None:
+    # Adam divides by a root, and the others round in another order.
+    assert relative(alone(name, **options), by_torch(**ordinary)) < 1e-9
+
+
+def test_with_one_worker_clipping_normalising_averaging_and_fadas_are_their_ordinary_forms() -> None:
+    for name, options, step in (
+        ("clipped", {"clip_at": 2.0}, lambda g, m, v, t: g * min(1.0, 2.0 / float(g.norm()))),
+        ("ringmaster-lmo", {"beta": 0.2}, lambda g, m, v, t: m / m.norm()),
+        ("fadas", {"beta": 0.2, "beta2": 0.3}, lambda g, m, v, t: m / (v.sqrt() + 1e-8)),
+    ):
+        problem, trace = lc.problems.quadratic(), lc.delays.WorkerSpeeds([1.0]).trace(24, 0)
+        x = torch.full((10,), 5.0, dtype=torch.float64)
+        m, v, largest = (torch.zeros_like(x) for _ in range(3))
+        for t, (sample, group) in enumerate(zip(trace.sample.tolist(), trace.group.tolist(), strict=True)):
+            g = torch.empty_like(x)
+            problem.gradient(x, problem.batch(sample, group), g)
+            m, v = 0.8 * m + 0.2 * g, 0.7 * v + 0.3 * g * g
+            largest = torch.maximum(largest, v)
+            x = x - 0.05 * step(g, m, largest, t)
+        assert relative(alone(name, **options), x) < 1e-12, name
+
+
+# ---- what is particular to a rule -----------------------------------------------------------------------------------
+
+
+@few
+@given(delays=any_delays(), seed=st.integers(0, 1000), weight_decay=st.sampled_from([0.0, 0.2]))
+def test_adaptive_delay_compensation_is_its_twin(delays: list[int], seed: int, weight_decay: float) -> None:
+    _, _, worst = side_by_side("dc-asgd", delays, seed=seed, adaptive=True, lam=2.0, weight_decay=weight_decay)
+    assert worst < 1e-12
+
+
+@few
+@given(delays=any_delays(), seed=st.integers(0, 1000))
+def test_anytime_sgd_projects(delays: list[int], seed: int) -> None:
+    if flat(parameters(seed=seed)).norm() < 7.0:
+        _, _, worst = side_by_side("anytime-sgd", delays, seed=seed, lr=1.0, projection=Ball(radius=7.0))
+        assert worst < 1e-12
+
+
+def test_the_spectral_oracle_is_the_polar_factor_as_muon_approximates_it() -> None:
+    """An independent way to the same numbers: the polynomial applied to the singular values."""
+    for shape in ((3, 5), (5, 3), (4, 2, 3)):
+        p = torch.nn.Parameter(torch.zeros(shape, dtype=torch.float64))
+        opt = make("ringmaster-lmo", [p], lr=1.0, beta=1.0, oracle="spectral")
+        g = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        feed(opt, [g])
+        u, s, vh = torch.linalg.svd(g.reshape(shape[0], -1), full_matrices=False)
+        s = s / s.norm()
+        for _ in range(5):
+            s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
+        assert relative(-p.detach(), (u * s @ vh).reshape(shape)) < 1e-10
+        assert 0.6 < float(s.min()) <= float(s.max()) < 1.3
+        feed(make("ringmaster-lmo", [p], oracle="spectral"), [torch.zeros_like(p)])  # no direction, no step
+        assert bool(p.isfinite().all())
+
+
+def test_dana_keeps_one_momentum_per_worker_through_a_checkpoint() -> None:
+    params, again = parameters(), parameters()
+    opts = make("dana-zero", params), make("dana-zero", again)
+    for t, worker in enumerate((0, 2, 2, 0, 1), 1):
+        opts[0].receive(Arrival(t, t, worker=worker), like(params, torch.Generator().manual_seed(t)))
+    assert {key for p in params for key in opts[0].state[p]} == {"v0", "v1", "v2"}
+    opts[1].load_state_dict(copy.deepcopy(opts[0].state_dict()))
+    torch._foreach_copy_([p.data for p in again], [p.data for p in params])
+    for opt, own in zip(opts, (params, again), strict=True):
+        opt.receive(Arrival(6, 6, worker=2), like(own, torch.Generator().manual_seed(9)))
+    assert torch.equal(flat(params), flat(again))
+
+
+def test_an_earlier_state_dict_stays_as_it_was() -> None:
+    """Rules change lists and dicts of their groups in place."""
+    for name in ("asap", "ringleader", "balanced-catch-up", "ordered-momentum"):
+        params = parameters()
+        opt = make(name, params)
+        run(opt, [0, 1, 0, 2])
+        before = repr(opt.state_dict()["param_groups"])
+        kept = opt.state_dict()
+        run(opt, [3, 1, 0])
+        assert repr(kept["param_groups"]) == before, name
+
+
+def test_a_rule_that_needs_the_stale_point_says_so() -> None:
+    for name in ("picky", "dc-asgd"):
+        params = parameters()
+        opt = make(name, params)
+        feed(opt, like(params, torch.Generator()))  # without delay there is nothing to know
+        for p in params:
+            p.grad = torch.ones_like(p)
+        with pytest.raises(ValueError, match=r"a gradient of delay 1 was computed at: pass step\(arrival=Arrival"):
+            opt.step(delay=1)
+        with pytest.raises(ValueError, match="has 1 tensors for 3 parameters"):
+            opt.step(arrival=Arrival(2, 1, point=[params[0]]))
+
+
+@pytest.mark.parametrize("name", ["picky", "dc-asgd", "ormo", "dana-zero", "ringleader"])
+def test_param_groups_see_their_own_part_of_the_point(name: str) -> None:
+    """One group with all parameters, or one per parameter in another order: the same steps."""
+    ends = []
+    for grouped in (False, True):
+        params = parameters()
+        given_params = [{"params": [p]} for p in reversed(params)] if grouped else params
+        opt = make(name, given_params)
+        order = list(reversed(params)) if grouped else params
+        points = [[p.detach().clone() for p in order]]
+        for t, delay in enumerate([0, 1, 0, 2, 4], 1):
+            grads = like(params, torch.Generator().manual_seed(t))
+            if name == "dc-asgd" and t == 4:
+                grads[1] = None  # a parameter that takes no part
+            arrival = Arrival(t, t - delay, worker=t % 2, workers=2, point=points[t - delay - 1])
+            opt.receive(arrival, grads[::-1] if grouped else grads)
+            points.append([p.detach().clone() for p in order])
+        ends.append(flat(params))
+    assert relative(*ends) < 1e-13
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("ringmaster", {"R": 0}, r"Invalid R value: 0 .expected R >= 1"),
+        ("ringmaster", {"R": 2.5}, r"Invalid R value: 2.5 .expected a whole number"),
+        ("rennala", {"S": 0}, "Invalid S value: 0"),
+        ("fedbuff", {"K": 2, "flat": 1}, "Invalid flat value: 1"),
+        ("picky", {}, "picky needs a value for 'radius'"),
+        ("clipped", {"clip_at": 0.0}, "Invalid clip_at value: 0"),
+        ("asap", {"A": 1.5}, r"Invalid A value: 1.5 .expected 0 <= A <= 1"),
+        ("ormo-da", {"L": -1.0}, "Invalid L value: -1"),
+        ("ringmaster-lmo", {"oracle": "nuclear"}, "Invalid oracle value: 'nuclear'"),
+        ("fadas", {"threshold": -1}, "Invalid threshold value: -1"),
+        ("dc-asgd", {"adaptive": "yes"}, "Invalid adaptive value: 'yes'"),
+    ],
+)
+def test_bad_values_get_a_sentence(name: str, options: Any, words: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=words):
+        lc.fit(lc.problems.quadratic(), method=name, lr=0.1, engine="inline", workers=2, steps=5, **options)
+
+
+def test_a_record_with_a_policy_of_the_library_replays_with_its_options(tmp_path: Any) -> None:
+    problem = lc.problems.quadratic()
+    given_run: dict[str, Any] = {"workers": 3, "engine": "inline", "steps": 40, "lr": 0.05}
+    for i, (method, how) in enumerate(
+        [("momentum", {"policy": Rennala(3, 2)}), ("fadas", {"K": 2}), ("ringmaster", {"R": 2})]
+    ):
+        done = lc.fit(problem, method=method, record=tmp_path / f"{i}.parquet", **given_run, **how)
+        again = lc.training.replay(done.record, problem)
+        assert again.difference == 0.0, again.verdict
+
+
+class Counting(lc.problems.Quadratic):
+    evaluated = 0
+
+    def gradient(self, x: Tensor, batch: Any, out: Tensor) -> bool:
+        self.evaluated += 1
+        return super().gradient(x, batch, out)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("ringmaster", {"R": 2}), ("ringmaster-stop", {"R": 2}), ("rennala", {"S": 2}), ("async-minibatch", {"B": 3}),
+     ("picky", {"radius": 0.3}), ("delay-filtered", {"threshold": 1})],
+)  # fmt: skip
+def test_what_is_dropped_or_cancelled_is_never_computed(name: str, options: Any) -> None:
+    problem, rule = Counting(), METHODS[name]
+    policy = lc.policy.as_policy(rule.policy, 6, rule.policy_options(options))
+    trace = lc.delays.SampleCost(workers=6, cost=(1.0, 7.0), slow_share=0.3).trace(150, 0, policy=policy)
+    done = lc.simulate(problem, name, trace, lr=0.05, evaluate_every=150, **options)
+    used = int(sum((done.trace.status == status).sum() for status in ("applied", "held")))
+    assert problem.evaluated == used
+    wasted = done.trace.columns["status"]
+    codes = [lc.trace.STATUSES.index(status) for status in ("dropped", "cancelled")]
+    assert sum(int((wasted == code).sum()) for code in codes) > 20
+
+
+def test_points_are_stored_once_per_version_under_a_policy_that_holds() -> None:
+    """Forty workers under mini-batches: as many points as distinct versions in flight, and not forty."""
+    from latecomer.simulation.simulate import Simulation
+
+    policy = Rennala(40, 10)
+    trace = lc.delays.WorkerSpeeds([1.0 + 0.01 * i for i in range(40)]).trace(200, 0, policy=policy)
+    simulation = Simulation(lc.problems.quadratic(), "rennala", trace, {"lr": 0.05, "S": 10}, policy=Rennala(40, 10))
+    most = 0
+    while not simulation.over:
+        simulation.advance()
+        state = simulation.server._slots.state_dict()
+        versions = {ticket.version for ticket in simulation.server.in_flight}
+        assert len(state["points"]) == len(versions)
+        most = max(most, len(versions))
+    assert most < 10
+    assert Synchronous(3).options == {"workers": 3}
