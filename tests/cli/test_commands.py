@@ -135,7 +135,8 @@ def test_set_keeps_the_other_defaults(tmp_path: Path, capsys: Capture) -> None:
         assert main([*run, *given]) == 0
         assert json.loads(capsys.readouterr().out)["spec"]["options"] == options
     for name, method in METHODS.items():
-        given = [["threshold=3"]] if "threshold" in method.arguments else []
+        needed = {"threshold": 3, "radius": 1.0, "clip_at": 1.0, "L": 1.0}
+        given = [[f"{key}={value}"] for key, value in needed.items() if key in method.arguments]
         method.check(hyper_parameters(name, given))
 
 

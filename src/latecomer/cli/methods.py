@@ -45,7 +45,7 @@ class List:
         for head in heads:
             table.add_column(head, no_wrap=head != heads[-1])
         if not console.is_terminal:
-            console.width = 120
+            console.width = 160
         rows = [_row(method) for method in METHODS.values()]
         for row in rows:
             table.add_row(row["name"], row["optimizer"], row["source"], row["influence"])
@@ -115,7 +115,8 @@ def _documented(method: Method) -> dict[str, Any]:
     before = text.split("\nArgs:\n")[0].rstrip()
     # The rule is the first paragraph that begins with code.
     rule = next((part for part in before.split("\n\n") if part.startswith("``")), "")
-    documented = _arguments(text)
+    policy = getattr(method.policy, "func", method.policy)  # of a functools.partial
+    documented = _arguments(getdoc(policy) or "") | _arguments(text)
     parameters = [
         {
             "name": name,

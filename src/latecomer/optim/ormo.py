@@ -20,10 +20,10 @@ __all__ = ["DelayAdaptiveOrMo", "OrMo"]
 class OrMo(AsyncOptimizer):
     """OrMo: momentum in which a late gradient joins the bucket of its version, with the steps it has missed.
 
-    With M workers, version k is in bucket ``b(k) = ceil((k-1)/M)``, and ``B = 1 - beta`` is the heavy-ball weight.
-
-    If arrival t begins a bucket: ``x -= B·u; u = B·u``. Then, with ``e = b(t) - b(k)`` for a gradient of version k,
+    ``x -= B·u; u = B·u`` if arrival t begins a bucket; then, with ``e = b(t) - b(k)`` for a gradient of version k,
     ``u += B^e·lr·g; x -= (1 - B^(e+1))/(1 - B)·lr·g``
+
+    With M workers, version k is in bucket ``b(k) = ceil((k-1)/M)``, and ``B = 1 - beta`` is the heavy-ball weight.
 
     All gradients have the influence ``1/beta`` in the end, whatever their delay. With one worker it is heavy-ball
     momentum, torch's ``SGD(momentum=B)``: there is no factor beta in front of the gradient, so at the same lr its steps
@@ -121,7 +121,8 @@ def _bucket(version: int, size: int) -> int:
 class DelayAdaptiveOrMo(OrMo):
     """OrMo with a learning rate that shrinks for long delays.
 
-    `OrMo` with ``lr`` if ``d <= 2M``, else ``min(lr, 1/(4·L·d))``.
+    ``u += B^e·rate·g; x -= (1 - B^(e+1))/(1 - B)·rate·g`` as in `OrMo`, where rate is ``lr`` if ``d <= 2M``, else
+    ``min(lr, 1/(4·L·d))``
 
     Args:
         params: Parameters or param groups.
