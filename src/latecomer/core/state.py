@@ -23,7 +23,7 @@ from .flat import FlatModule, digest
 from .groups import Arrangement, ParamGroups
 from .structure import structure, structure_digest
 
-__all__ = ["NON_FINITE_LIMIT", "RunState", "hyper_parameters"]
+__all__ = ["NON_FINITE_LIMIT", "Driver", "RunState", "hyper_parameters"]
 
 NON_FINITE_LIMIT = 100
 """Number of consecutive non-finite contributions that ends a run."""
@@ -248,3 +248,19 @@ def _copied(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(_copied(item) for item in value)
     return value
+
+
+class Driver:
+    """What drives a run, and tells callbacks which one it is."""
+
+    state: RunState
+
+    @property
+    def method(self) -> str:
+        """Name of the method."""
+        return self.state.method
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Its hyper-parameters."""
+        return self.state.options

@@ -54,7 +54,12 @@ def influence(view: RunView, other: RunView | None = None) -> str:
         lane = np.arange(len(names)) + 0.12 + index * 0.76 / len(shown)
         value = np.nan_to_num(weight[: len(names)])
         thick = 0.76 / len(shown)
-        plot.boxes(np.zeros(len(names)), value, lane, lane + thick, colour, each.method)
+        if other is not None:
+            plot.boxes(np.zeros(len(names)), value, lane, lane + thick, colour, each.method)
+        else:
+            for group in range(len(names)):
+                own, tint = slice(group, group + 1), f"s{min(group, GROUP_TINTS - 1)}"
+                plot.boxes([0.0], value[own], lane[own], lane[own] + thick, tint)
         for group, size in enumerate(weight[: len(names)]):
             text = f"{size:.2f}" if np.isfinite(size) else "no arrivals"
             plot.words(float(value[group]), float(lane[group]) + thick / 2, text)

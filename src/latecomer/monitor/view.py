@@ -123,7 +123,7 @@ class RunView:
         found = {}
         for name in ["train_loss", *self.metrics]:
             values = self.series(name)[1]
-            if len(values):
+            if len(values) and (name != "train_loss" or np.isfinite(values[-1])):  # a problem need not report its loss
                 found[name] = float(values[-1])
         return found
 

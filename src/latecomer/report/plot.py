@@ -19,7 +19,7 @@ __all__ = ["GROUP_TINTS", "Plot", "figure_style", "number", "standalone", "wants
 
 GROUP_TINTS = 6
 """Number of colours of groups: classes s0 to s5, of which the last stands for all further groups."""
-_LETTER = 7.3  # width of a letter, about
+_LETTER = 7.7  # width of a letter, about
 _LOG_FROM = 100.0  # from this ratio of largest to smallest value on, an axis is logarithmic
 
 

@@ -24,7 +24,7 @@ from ..core.groups import ParamGroups
 from ..core.history import History
 from ..core.result import Run
 from ..core.rng import kept_generators
-from ..core.state import RunState
+from ..core.state import Driver, RunState
 from ..optim import Method, MethodLike
 from ..optim.methods import method_and_policy
 from ..policy import Async, Policy, PolicyLike, Ticket
@@ -37,7 +37,7 @@ __all__ = ["Simulation", "check_problem", "simulate"]
 _WORKER_BYTES = 200  # what the server keeps for a worker without a ticket
 
 
-class Simulation:
+class Simulation(Driver):
     """A simulation in progress: `advance` receives one arrival, `evaluate` adds a row to the history.
 
     Args:
@@ -113,16 +113,6 @@ class Simulation:
             return None
         arrivals = self.server.arrivals
         return float(self._end[self.trace.rows[arrivals - 1]]) if arrivals else 0.0
-
-    @property
-    def method(self) -> str:
-        """Name of the method."""
-        return self.state.method
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        """Its hyper-parameters."""
-        return self.state.options
 
     @property
     def over(self) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from .._util.warn import warn
 from ..core.faults import Fault, FaultLog
+from ..core.state import Driver
 from ..engines import Died, Engine, Event, Failed
 from ..policy import Ticket
 from ..server import Outcome, Server
@@ -26,7 +27,7 @@ _MIN_TICKETS = 20  # fewer tickets than this say nothing about the share that is
 _MAX_WARNINGS = 5  # this many given-up tickets are reported one by one, the others in one sentence at the end
 
 
-class FaultHandling(ABC):
+class FaultHandling(Driver, ABC):
     """The part of the training loop that handles faults.
 
     A dead worker is replaced. Its ticket is issued again at the same iterate, so a death is only a longer delay. A

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from .._util.checks import whole_number
@@ -94,16 +94,6 @@ class TrainingLoop(FaultHandling):
     def optimizer(self) -> AsyncOptimizer:
         """The optimizer."""
         return self.state.optimizer
-
-    @property
-    def method(self) -> str:
-        """Name of the method."""
-        return self.state.method
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        """Its hyper-parameters."""
-        return self.state.options
 
     @property
     def history(self) -> History:
