@@ -16,6 +16,7 @@ from latecomer.cli.main import main
 from latecomer.comparison import planned, runs
 from latecomer.comparison.plan import Cell
 from latecomer.comparison.settings import DELAYS, JUDGED_SEEDS, PROBLEMS, SIZES, TUNING_SEED
+from latecomer.comparison.spaces import SPACES
 from latecomer.experiments import Store
 from latecomer.experiments.pieces import Pieces
 from latecomer.optim import METHODS
@@ -221,6 +222,7 @@ def test_every_configuration_of_a_size_is_possible(size: str) -> None:
         counted[run.problem, run.delays, repr(run.delay_options), run.method] += 1
     assert set(counted.values()) == {plan.configurations}
     assert set(plan.methods) == set(METHODS)
+    assert set(SPACES) <= set(METHODS)
     assert TUNING_SEED not in JUDGED_SEEDS
 
 

@@ -44,7 +44,7 @@ class Space:
 
 
 _BETA = {"beta": (0.1,)}
-_AVERAGED = 3.0  # rules that average several gradients per update take larger steps
+_AVERAGED = 8.0  # rules that average as many gradients as there are workers, or divide by the delay
 _HEAVY_BALL = 0.1  # rules whose momentum adds gradients up, so that a step is 1 / beta times as long
 
 SPACES: Mapping[str, Space] = {
@@ -76,7 +76,7 @@ SPACES: Mapping[str, Space] = {
     "dana-zero": Space(scale=_HEAVY_BALL, values=_BETA),
     "asap": Space(values={"A": (0.5,)}),
     "fedbuff": Space(scale=_AVERAGED, per_worker={"K": 1.0}),
-    "fadas": Space("adam", scale=_AVERAGED, per_worker={"K": 1.0}),
+    "fadas": Space("adam", scale=3.0, per_worker={"K": 1.0}),
     "anytime-sgd": Space(per_arrival=True),
     "clipped": Space(values={"clip_at": (1.0, 10.0)}),
     "ringmaster-lmo": Space(values=_BETA, per_worker={"R": 1.0}),
