@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from safetensors import safe_open
@@ -27,6 +28,7 @@ from latecomer.report.timeline import Jobs, _time_in_bins, timeline
 from latecomer.testing import KillAt
 from latecomer.trace import Header
 from latecomer.training import replay
+from latecomer.training.record import write_record
 
 Capture = pytest.CaptureFixture[str]
 TASK = """
@@ -215,6 +217,20 @@ def test_losses_that_are_not_finite_are_told(tmp_path: Path) -> None:
     lc.fit(regression(evaluate=evaluate), lr=0.01, workers=1, engine="inline", steps=20, evaluate_every=10, record=path)
     text = report(path, tmp_path / "page.html").read_text()
     assert "loss of balanced-catch-up is missing or not finite in 2 of 3 evaluations, first at arrival 10." in text
+
+
+@pytest.mark.parametrize("loss", [[math.inf, -math.inf], [0.0, 0.0], [1e-300, 1e308], [-1e308, 1e308], [None, 1.0]])
+def test_any_loss_has_a_page(loss: list[float | None], record: Path, tmp_path: Path) -> None:
+    columns = {
+        "update": [0, 60],
+        "time": [0.0, 1.0],
+        "arrival": [0, 60],
+        "train_loss": [None, 1.0],
+        "delay": [None, 1.0],
+    }
+    history = pl.DataFrame({**columns, "loss": pl.Series(loss, dtype=pl.Float64)})
+    write_record(lc.Trace.load(record), tmp_path / "run.parquet", torch.zeros(3), {"method": "momentum"}, history)
+    assert 'id="loss"' in report(tmp_path / "run.parquet", tmp_path / "page.html").read_text()
 
 
 def test_names_from_a_file_are_text_and_nothing_else(tmp_path: Path) -> None:

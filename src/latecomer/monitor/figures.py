@@ -12,6 +12,7 @@ __all__ = ["delays", "influence", "metric", "throughput"]
 
 _POINTS = 400  # of a line: more than a screen can show
 _BINS = 60
+_LARGEST = 1e200  # what is larger is drawn as a gap, as NaN is: an axis up to it would overflow
 
 
 def delays(view: RunView) -> str:
@@ -71,7 +72,8 @@ def metric(view: RunView, other: RunView | None, *names: str) -> str:
     lines = []
     for each, colour in _both(view, other):
         for index, name in enumerate(names):
-            x, y = _thinned(*each.series(name))
+            x, y = each.series(name)
+            x, y = _thinned(x, np.where(np.abs(y) < _LARGEST, y, np.nan))
             if np.isfinite(y).any():
                 label = name if other is None or not each.method else f"{each.method}: {name}"
                 lines.append((x, y, colour, label, index > 0))

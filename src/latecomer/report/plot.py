@@ -238,7 +238,7 @@ class Plot:
 def wants_log(values: NDArray[np.float64]) -> bool:
     """Return whether positive values spread so far that an axis should be logarithmic."""
     good = values[np.isfinite(values)]
-    return bool(len(good) and good.min() > 0 and good.max() / good.min() >= _LOG_FROM)
+    return bool(len(good) and good.min() > 0 and good.max() / _LOG_FROM >= good.min())
 
 
 def _stretches(good: NDArray[np.bool_]) -> Iterable[tuple[int, int]]:
