@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._util.files import writable_file
+from .._util.files import check_distinct, writable_file
 from ._output import Json, print_text, show
 from ._progress import working
 from .replay import ReplayOptions
@@ -44,9 +44,11 @@ class ReportCommand(ReplayOptions):
             )
         from ..monitor import report
         from ..monitor.view import RunView
+        from ..training.record import beside
         from ..training.replay import check_task
 
         out = self.record.with_suffix(".html") if self.out is None else self.out
+        check_distinct({"the record": self.record, "its parameters": beside(self.record), "--out": out}, {})
         view, other, remark = RunView.of_record(self.record), None, ""
         if self._replays:
             problem = self.load_problem()
