@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import runpy
 import signal
 import subprocess
 import sys
@@ -65,6 +67,15 @@ def test_late_episodes_writes_a_table_and_a_figure(tmp_path: Path) -> None:
     rows = [line for line in (tmp_path / "late_episodes.md").read_text().splitlines() if "side |" in line]
     assert len(rows) == 10
     assert (tmp_path / "late_episodes.svg").read_text().startswith("<svg")
+
+
+def test_the_committed_table_and_figure_of_late_episodes_are_their_numbers(tmp_path: Path) -> None:
+    folder, example = EXAMPLES.parent / "docs" / "gallery", runpy.run_path(str(EXAMPLES / "late_episodes.py"))
+    rows = [example["Row"](**row) for row in json.loads((folder / "late_episodes.json").read_text())]
+    table = (folder / "late_episodes.md").read_text()
+    assert all(" | ".join(row.cells()) in table for row in rows)
+    example["draw"](rows, tmp_path)
+    assert (tmp_path / "late_episodes.svg").read_text() == (folder / "late_episodes.svg").read_text()
 
 
 def test_every_example_has_a_test() -> None:
