@@ -15,7 +15,7 @@ from torch import Tensor
 import latecomer as lc
 from latecomer.optim import METHODS, Arrival, Ball
 from latecomer.optim.reference import FADASTwin, fedbuff, rennala, ringleader, ringmaster, synchronous
-from latecomer.policy import AsyncMiniBatch, FedBuff, Policy, Rennala, Ringleader, Ringmaster, Synchronous
+from latecomer.policy import AsyncMiniBatch, FedBuff, Policy, Rennala, Ringleader, Ringmaster
 from latecomer.policy.asking import allowed
 from support import any_delays, everything, feed, flat, like, make, parameters, relative, run, side_by_side
 
@@ -402,4 +402,42 @@ def test_points_are_stored_once_per_version_under_a_policy_that_holds() -> None:
         assert len(state["points"]) == len(versions)
         most = max(most, len(versions))
     assert most < 10
-    assert Synchronous(3).options == {"workers": 3}
+
+
+@pytest.mark.parametrize(("method", "options"), [("dc-asgd", {"lam": 0.3}), ("ringleader", {}), ("fadas", {"K": 2})])
+def test_on_processes_a_record_replays_to_the_same_bits(method: str, options: Any, tmp_path: Any) -> None:
+    """The stale point, tables per worker and the largest delay of a mean come from real workers here."""
+    problem = lc.problems.quadratic()
+    done = lc.fit(problem, method=method, lr=0.05, workers=2, engine="local", steps=60, record=tmp_path / "run.parquet",
+                  param_groups={"*": {}}, **options)  # fmt: skip
+    again = lc.training.replay(done.record, problem)
+    assert again.difference == 0.0, again.verdict
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("ringmaster-stop", {"R": 2}), ("ringleader", {}), ("picky", {"radius": 1.0}), ("fedbuff", {"K": 3})],
+)
+def test_in_sweeps(method: str, options: Any, tmp_path: Any) -> None:
+    delays = {"workers": 4, "cost": [1.0, 4.0], "slow_share": 0.2}
+    spec = lc.experiments.RunSpec(
+        "quadratic", method, "sample-cost", steps=60, options={"lr": 0.05, **options}, delay_options=delays
+    )
+    from latecomer.experiments.sweep import run_one
+
+    assert run_one(spec.as_dict(), str(tmp_path)).diverged_at is None
+
+
+def test_a_worker_that_joins_has_no_place_in_the_table_of_ringleader() -> None:
+    servers = [served("ringleader", [0, 1, 0, 1, 1], Ringleader(2), 2) for _ in range(2)]
+    for worker in range(2):  # both have a job before the third worker joins, which has no effect on them
+        for server in servers:
+            if server.holds(worker) is None:
+                server.issue(worker)
+    late = servers[1].issue(servers[1].join())
+    servers[1].receive(late, torch.ones(4, dtype=torch.float64))
+    for n, worker in enumerate((0, 1, 1, 0, 0, 1)):
+        for server in servers:
+            ticket = server.holds(worker) or server.issue(worker)
+            server.receive(ticket, gradient(server.point(ticket)[0][0], n))
+    assert torch.equal(end(servers[0]), end(servers[1]))

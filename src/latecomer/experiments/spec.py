@@ -35,6 +35,8 @@ DELAYS = {
     "constant": delays.Constant,
     "worker-speeds": delays.WorkerSpeeds,
     "sample-cost": delays.SampleCost,
+    "measured-delays": delays.MeasuredDelays,
+    "measured-durations": delays.MeasuredDurations.read,
 }
 """Delay models by their names in a spec."""
 

@@ -49,7 +49,7 @@ class Ringleader(AsyncOptimizer):
 
     method = "ringleader"
     holds = True
-    bookkeeping = AsyncOptimizer.bookkeeping | {"counts", "next_counts", "served"}
+    bookkeeping = AsyncOptimizer.bookkeeping | {"counts", "next_counts", "served", "table_size"}
 
     def __init__(
         self, params: Params, lr: float, *, weight_decay: float = 0.0, output: str = "last", output_seed: int = 0
@@ -59,10 +59,18 @@ class Ringleader(AsyncOptimizer):
     def _start_group(self, group: Group) -> None:
         # Gradients per worker in this table and in the next one, and who has made its update in this round.
         group["counts"], group["next_counts"], group["served"] = {}, {}, {}
+        group["table_size"] = self.param_groups[0].get("table_size", 0)  # M, fixed by the first arrival
+
+    def _workers(self, arrival: Arrival) -> int:
+        """Return M as it was at the first arrival: workers that join later have no place in the table."""
+        for group in self.param_groups:
+            group["table_size"] = group["table_size"] or arrival.workers or 0
+        return int(self.param_groups[0]["table_size"]) or 1
 
     @torch.no_grad()
     def hold(self, arrival: Arrival, grads: Grads) -> None:
         """Put a contribution into the table, or into that of the next round if its worker has made its update."""
+        self._workers(arrival)
         for group, params, own in self._split(grads):
             self._add(group, params, own, arrival.worker or 0)
 
@@ -82,7 +90,7 @@ class Ringleader(AsyncOptimizer):
             torch._foreach_add_(total, sums, alpha=1.0 / (count + 1) - 1.0 / count)
 
     def _apply(self, work: Work, arrival: Arrival) -> None:
-        worker, workers = arrival.worker or 0, arrival.workers or 1
+        worker, workers = arrival.worker or 0, self._workers(arrival)
         for group, params, grads in work:
             shrink(params, float(group["lr"]) * group["weight_decay"])
             if not arrival.zero:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from .._util.checks import AT_LEAST_ZERO
 from .._util.naming import stable_name
 
-__all__ = ["Async", "Decision", "InFlight", "Policy", "Ticket"]
+__all__ = ["Async", "Decision", "InFlight", "Policy", "Ticket", "options_of"]
 
 _ACTIONS = ("apply", "drop", "hold", "flush")
 
@@ -117,13 +117,8 @@ class Policy(ABC):
         self.state: dict[str, Any] = {}
 
     def __repr__(self) -> str:
-        options = sorted(self.options.items())
+        options = sorted(options_of(self).items())
         return f"{type(self).__qualname__}({', '.join(f'{name}={stable_name(value)}' for name, value in options)})"
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Its options, by name: all attributes but the counters."""
-        return {name: value for name, value in vars(self).items() if name != "state"}
 
     @abstractmethod
     def receive(self, ticket: Ticket, delay: int) -> Decision:
@@ -144,6 +139,11 @@ class Policy(ABC):
         ask: its trace has the times. With nothing in flight the answer must be yes, else the run could not go on.
         """
         return True
+
+
+def options_of(policy: Policy) -> dict[str, Any]:
+    """Return the options of a policy, by name: all attributes but the counters."""
+    return {name: value for name, value in vars(policy).items() if name != "state"}
 
 
 class Async(Policy):

@@ -23,7 +23,8 @@ class Ringleader(Policy):
     `latecomer.optim.Ringleader`, keeps the table.
 
     Args:
-        workers: Number of workers; those that join later are counted in no round.
+        workers: Number of workers. What those send that join later is dropped; one that leaves for good ends the
+            rounds.
 
     Examples:
         >>> policy = Ringleader(workers=2)
@@ -37,7 +38,7 @@ class Ringleader(Policy):
     """
 
     name = "ringleader"
-    _hold, _flush = Decision("hold"), Decision("flush")
+    _hold, _flush, _drop = Decision("hold"), Decision("flush"), Decision("drop")
 
     def __init__(self, workers: int) -> None:
         super().__init__()
@@ -46,7 +47,7 @@ class Ringleader(Policy):
     def receive(self, ticket: Ticket, delay: int) -> Decision:
         """Hold it, or flush if its worker's turn has come."""
         if ticket.worker >= self.workers:
-            return self._hold
+            return self._drop
         bit, everybody = 1 << ticket.worker, (1 << self.workers) - 1
         served, present, following = (int(self.state.get(key, "0"), 16) for key in _SETS)
         decision = self._hold

@@ -28,6 +28,7 @@ from ..engines import Engine
 from ..optim import MethodLike
 from ..optim.methods import method_and_policy
 from ..policy import PolicyLike
+from ..policy.base import options_of
 from ..problems.base import Problem
 from .loop import TrainingLoop
 from .record import check_outputs, write_record
@@ -211,7 +212,7 @@ def fit(
     about |= {
         "workers": workers,
         "policy": repr(decides),
-        "policy_options": decides.options,
+        "policy_options": options_of(decides),
         "optimizer": state.optimizer_inside,
     }
     about |= {"model": structure(state.flat.module), "evaluate_every": every}

@@ -1,0 +1,1 @@
+"""Published experiments on rival methods, run again."""
