@@ -154,6 +154,7 @@ def test_no_sentence_occurs_twice_on_a_page() -> None:
 QUOTED = {
     ("choosing.md", "research/pareto-standard.md", "In short"),
     ("gallery.md", "gallery/late_episodes.md", None),
+    ("rivals.md", "rivals/ringmaster.md", None),
     *(("research.md", "research/pareto-standard.md", part) for part in ("Stability", "Lead", "Fairness")),
     ("research.md", "research/pareto-standard.md", "Stability within its kind"),
     ("research.md", "research/pareto-standard.md", "At their best learning rate"),
