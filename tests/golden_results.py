@@ -37,6 +37,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "balanced-catch-up": {"lr": 0.05, "beta": 0.2, "clip": 1.01, "clip_rate": 0.2},
     "balanced-momentum": {"lr": 0.05, "beta": 0.2, "clip": 1.01, "clip_rate": 0.2},
     "balanced-adamw": {"lr": 0.002, "clip": 1.01, "clip_rate": 0.2},
+    "rate-free": {},
     "ormo": {"lr": 0.01, "beta": 0.2},
     "ormo-da": {"lr": 0.01, "beta": 0.2, "L": 4.0},
     "ringmaster": {"lr": 0.05, "R": 2},

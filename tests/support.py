@@ -69,6 +69,7 @@ OPTIONS |= {
     "anytime-sgd": {"lr": 0.01},
     "clipped": {"lr": 0.1, "clip_at": 3.5},
     "ringmaster-lmo": {"lr": 0.1, "beta": 0.3, "R": 2},
+    "rate-free": {"lr": 1.0, "beta": 0.3, "beta2": 0.2, "eps": 0.1},
     "ordered-adamw": {"lr": 0.1, "beta": 0.3, "beta2": 0.2, "eps": 0.1, "weight_decay": 0.0},
 }
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}

@@ -1,6 +1,7 @@
 """What each method is tuned over: a log grid of learning rates, and its own options at declared values.
 
-Every method gets the same number of configurations. A method with several values of an option gets fewer rates.
+Every method gets the same number of configurations. A method with several values of an option gets fewer rates, and one
+without a learning rate has a single configuration.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Space:
         values: Its own options, each with the values to try.
         per_worker: Options that are these multiples of the number of workers, rounded up.
         per_arrival: Whether the rates are divided by half the number of arrivals, as for weights that grow with t.
+        tuned: False for a method without a learning rate, which has one configuration.
 
     Examples:
         >>> space = Space(values={"beta": (0.1, 0.01)})
@@ -41,6 +43,7 @@ class Space:
     values: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     per_worker: Mapping[str, float] = field(default_factory=dict)
     per_arrival: bool = False
+    tuned: bool = True
 
 
 _BETA = {"beta": (0.1,)}
@@ -62,6 +65,7 @@ SPACES: Mapping[str, Space] = {
     "balanced-catch-up": Space(values=_BETA),
     "balanced-momentum": Space(values=_BETA),
     "balanced-adamw": Space("adam"),
+    "rate-free": Space(tuned=False),
     "ormo": Space(scale=_HEAVY_BALL, values=_BETA),
     "ormo-da": Space(scale=_HEAVY_BALL, values={**_BETA, "L": (1.0,)}),
     "ringmaster": Space(per_worker={"R": 1.0}),
@@ -97,6 +101,8 @@ def configurations(
         workers: Number of workers.
         arrivals: Arrivals per run.
     """
+    if not space.tuned:
+        return [{}]
     own = [dict(zip(space.values, chosen, strict=True)) for chosen in itertools.product(*space.values.values())]
     if count % len(own):
         raise ValueError(f"{count} configurations cannot be {len(own)} combinations of options times some rates")

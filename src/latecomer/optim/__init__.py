@@ -14,6 +14,7 @@ from .mu2 import Mu2SGD, OrderedMu2SGD
 from .mu2_anytime import OrderedMu2Anytime
 from .ormo import DelayAdaptiveOrMo, OrMo
 from .projection import Ball, Box
+from .rate_free import RateFree
 from .ringleader import Ringleader
 from .sgd import AsyncSGD, DelayAdaptiveSGD, DelayFilteredSGD
 from .stale_point import DCASGD, PickySGD
@@ -52,6 +53,7 @@ __all__ = [
     "OrderedMu2Anytime",
     "OrderedMu2SGD",
     "PickySGD",
+    "RateFree",
     "Ringleader",
     "StalenessAwareSGD",
     "TorchOptimizer",

@@ -22,6 +22,7 @@ from torch.utils._foreach_utils import _get_fused_kernels_supported_devices
 
 __all__ = [
     "accumulate_and_descend",
+    "adam_and_average",
     "adamw",
     "catch_up",
     "combine",
@@ -234,6 +235,49 @@ def adamw(
             if missed:
                 torch._foreach_lerp_(b, g, 1.0 - decay[0] * p / (after * a))
     return after, after2
+
+
+def adam_and_average(
+    xs: list[Tensor], gs: list[Tensor], zs: list[Tensor], vs: list[Tensor], *, decay: float, lr: float, present: float,
+    eps: float, shrinkage: float, share: float,
+) -> None:  # fmt: skip
+    """Do a step of AdamW without momentum for z, and move x towards z, in place.
+
+    ``v = decay·v + (1-decay)·g²; z = (1-shrinkage)·z - lr·g/(sqrt(v/present) + eps); x += share·(z - x)``
+
+    torch's kernel for AdamW does the first two; the buffer it wants for the mean of gradients is a small one that stays
+    in the processor's cache.
+    """
+    for fusable, lists in _by_kind(zs, gs, vs, xs):
+        if not fusable or not lr or _probed(lists[0][0]):
+            z, g, v, x = lists
+            torch._foreach_mul_(v, decay)
+            torch._foreach_addcmul_(v, g, g, value=1.0 - decay)
+            shrink(z, shrinkage)
+            descend_by_root(z, g, v, lr=lr, present=present, eps=eps)
+            torch._foreach_lerp_(x, z, share)
+            continue
+        root = math.sqrt(present)
+        for z, g, v, x in _in_pieces(*lists):
+            torch._fused_adamw_(
+                z, g, _scratch_like(z), v, [], [_late_step(z[0].device)] * len(z), amsgrad=False, lr=lr * root,
+                beta1=0.0, beta2=decay, weight_decay=shrinkage / (lr * root), eps=eps * root, maximize=False,
+            )  # fmt: skip
+            torch._foreach_lerp_(x, z, share)
+
+
+def _scratch_like(tensors: list[Tensor]) -> list[Tensor]:
+    """Return tensors of the same layouts whose values do not matter, in memory that all calls share."""
+    memory, start, views = _scratch(tensors[0].device, tensors[0].dtype), 0, []
+    for tensor in tensors:
+        views.append(memory.as_strided(tensor.size(), tensor.stride(), start))
+        start += tensor.numel()
+    return views
+
+
+@functools.cache
+def _scratch(device: torch.device, dtype: torch.dtype) -> Tensor:
+    return torch.zeros(_PIECE, device=device, dtype=dtype)
 
 
 def descend_by_root(

@@ -74,6 +74,8 @@ class AsyncOptimizer(LightOptimizer):
         {"method", "t", "kept", "keep_next", "runs", "m_scale", "params", "moves"}
     )
     """Entries of a param group that are internal, and not shown."""
+    own_shapes: ClassVar[frozenset[str]] = frozenset()
+    """State tensors that have another shape than their parameter."""
 
     _delay: int = 0
     _own_attributes: ClassVar[tuple[str, ...]] = ("_delay",)
@@ -466,7 +468,7 @@ class AsyncOptimizer(LightOptimizer):
         ids = [i for group in groups for i in group["params"]]
         for i, p in zip(ids, self._all_params(), strict=False):
             for key, value in state_dict["state"].get(i, {}).items():
-                if isinstance(value, Tensor) and value.shape != p.shape:
+                if isinstance(value, Tensor) and value.shape != p.shape and key not in self.own_shapes:
                     raise ValueError(
                         f"State {key!r} of parameter {i} has shape {tuple(value.shape)}, the parameter has "
                         f"{tuple(p.shape)}: this state_dict belongs to another model"

@@ -28,6 +28,7 @@ from .momentum import Momentum, OrderedMomentum
 from .mu2 import Mu2SGD, OrderedMu2SGD
 from .mu2_anytime import OrderedMu2Anytime
 from .ormo import DelayAdaptiveOrMo, OrMo
+from .rate_free import RateFree
 from .ringleader import Ringleader
 from .sgd import AsyncSGD, DelayAdaptiveSGD, DelayFilteredSGD
 from .stale_point import DCASGD, PickySGD
@@ -106,6 +107,7 @@ LIBRARY: dict[str, Method] = {
         Method("balanced-catch-up", BalancedCatchUp, _clipped, "ours"),
         Method("balanced-momentum", BalancedMomentum, _clipped, "ours"),
         Method("balanced-adamw", BalancedAdamW, _clipped, "ours, on AdamW"),
+        Method("rate-free", RateFree, source="ours, on schedule-free AdamW"),
         # The field's other methods; docs/rivals.md has their rules, and how sure we are of them.
         Method("ormo", OrMo, _full, "Shi 2024, arXiv 2407.19234; our reading"),
         Method("ormo-da", DelayAdaptiveOrMo, _bounded, "Shi 2024, arXiv 2407.19234; our reading"),

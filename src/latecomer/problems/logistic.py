@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from functools import cached_property
 from typing import Any
@@ -28,7 +29,8 @@ class Logistic(Images):
     Args:
         slow_class: The class whose images are slow.
         batch_size: Images per batch.
-        radius: Radius of the ball that methods with a projection stay in.
+        radius: Radius of the ball that methods with a projection stay in; None for no ball. Without one, no minimum is
+            computed.
         data: ``"digits"``, part of the package, or ``"mnist"``, which `latecomer data get mnist` downloads.
         images: Number of MNIST training images to use; the minimum is computed over all of them.
         data_dir: Folder of MNIST, if not the default of `latecomer data get`.
@@ -45,7 +47,7 @@ class Logistic(Images):
         self,
         slow_class: int = 9,
         batch_size: int = 16,
-        radius: float = 4.0,
+        radius: float | None = 4.0,
         data: str = "digits",
         images: int = 2000,
         data_dir: str | os.PathLike[str] | None = None,
@@ -57,7 +59,7 @@ class Logistic(Images):
             super().__init__(*_mnist(self.images, data_dir), (slow_class,), batch_size, mean=(0.1307,), std=(0.3081,))
         else:
             raise ValueError(f"Invalid data value: {data!r} (expected 'digits' or 'mnist')")
-        self.radius = POSITIVE.check("radius", radius)
+        self.radius = math.inf if radius is None else POSITIVE.check("radius", radius)
         self._features = _features(self.normalised(self._images))
         weight = np.zeros(len(self._features))
         for share, pool in zip(self.shares, self._pools, strict=True):
@@ -114,6 +116,8 @@ class Logistic(Images):
 
         It stops when no point of the ball can be lower by more than 1e-7, by the linear lower bound.
         """
+        if math.isinf(self.radius):
+            raise ValueError("Logistic(radius=None) has no ball: give it a radius to compute the minimum in it")
         x = torch.zeros(10 * self._features.shape[1], dtype=torch.float64)
         y, momentum, g = x.clone(), 1.0, torch.empty_like(x)
         for step_number in range(20_000):
@@ -157,11 +161,12 @@ class Logistic(Images):
         return nn.functional.cross_entropy(features @ model.weight.T, labels)
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Return the objective, its excess over the minimum in the ball, and test scores."""
+        """Return the objective, test scores, and where there is a ball the excess over the minimum in it."""
         weight: Tensor = model.weight.cpu()  # type: ignore[assignment]
         value = self.objective(weight.flatten())
         predictions = (self._test_features @ weight.T).argmax(1).numpy()
-        return {"loss": value, "excess": value - self.minimum, **self.test_scores(predictions)}
+        excess = {} if math.isinf(self.radius) else {"excess": value - self.minimum}
+        return {"loss": value, **excess, **self.test_scores(predictions)}
 
 
 class _Linear(nn.Module):

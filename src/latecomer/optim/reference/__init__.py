@@ -28,6 +28,7 @@ from .paper import (
     OrderedMomentumTwin,
     OrderedMu2Twin,
 )
+from .rate_free import RateFreeTwin
 from .rivals import (
     AnytimeSGDTwin,
     ASAPTwin,
@@ -78,6 +79,7 @@ __all__ = [
     "OrderedMomentumTwin",
     "OrderedMu2Twin",
     "PickyTwin",
+    "RateFreeTwin",
     "Received",
     "RingleaderTwin",
     "StalenessAwareTwin",
@@ -108,6 +110,7 @@ TWINS: dict[str, type[Twin]] = {
     "balanced-catch-up": BalancedCatchUpTwin,
     "balanced-momentum": BalancedMomentumTwin,
     "balanced-adamw": BalancedAdamWTwin,
+    "rate-free": RateFreeTwin,
     "ormo": OrMoTwin,
     "ormo-da": OrMoDATwin,
     "ringmaster": AsyncSGDTwin,

@@ -1,0 +1,216 @@
+"""Training without a learning rate: schedule-free AdamW whose step is estimated while it trains."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from .._util.checks import AT_LEAST_ZERO, Range
+from ._distance import inner_product, root_mean_square, sampled, sum_of_absolutes
+from ._kernels import adam_and_average
+from .adamw import BETA2, all_as_real
+from .base import Arrival, AsyncOptimizer, Grads, Group, Params, Work, copied
+from .momentum import BETA
+from .stale_point import StalePointRule
+
+__all__ = ["RateFree"]
+
+FIRST, FIRST_RELATIVE = 1e-6, 1e-3
+"""The first estimate of D: the first number, and the second times the root mean square of the parameters."""
+LEAST_SHARE = 0.4
+"""Least share of D in a step, times the root of the mean wait of gradients."""
+POWER = 2
+"""Weights of the average grow like this power of t."""
+
+
+class RateFree(StalePointRule):
+    """Schedule-free AdamW that estimates its own step: there is no learning rate to set.
+
+    ``v = (1-beta2)·v + beta2·g²;  z -= step·g / (sqrt(v/P2) + eps);  x += w/W·(z - x);  y = x + beta·(z - x)``
+
+    The parameters are x, an average of z with weights ``w = t²·step²`` whose sum is W; P2 is ``1-(1-beta2)^t``. Workers
+    compute gradients at y, which `query` hands out. A late gradient moves z as far as one on time does, so slow samples
+    have the same weight. The average hardly moves in the meantime, and absorbs the noise of a step that does not fall.
+
+    ``N = q·N + (1-q)·D·<g, x_1 - y_k>;  s = q·s + (1-q)·D·g;  D = max(D, N/‖s‖_1);  q = sqrt(1-beta2)``
+    ``n = sum(D_i², i = 1..t) / D_t²;  step = lr·D·max(0.4/sqrt(mean wait), 1/sqrt(1+n))``
+
+    D estimates how far a coordinate has to go, as D-Adaptation and Prodigy do, from the inner product at ``y_k``, the
+    point that the gradient of version k was computed at. It starts at 1e-6 plus a thousandth of the root mean square of
+    the parameters. n is the number of updates since D has about its size: while D grows, steps are large. The wait of a
+    gradient is its delay plus one; its mean over all arrivals is the number of workers. For a given sequence of steps
+    and without delay, this is schedule-free AdamW.
+
+    In a model of 65,536 elements or more, D is estimated on an eighth of them.
+
+    Args:
+        params: Parameters or param groups.
+        lr: Factor of the step, for learning-rate schedulers and for param groups that should move less or not at all.
+        beta: Weight of z in y; 1 minus the first of schedule-free's betas.
+        beta2: Weight of the new square in v; torch's ``betas[1]`` is ``1 - beta2``.
+        eps: Added to the denominator.
+        weight_decay: Decoupled weight decay, of z.
+        output: ``"last"`` or ``"uniform"``.
+        output_seed: Seeds ``output="uniform"``.
+
+    Examples:
+        >>> x = torch.nn.Parameter(torch.full((4,), 3.0))
+        >>> opt = RateFree([x])
+        >>> for _ in range(300):
+        ...     with opt.at_query():                   # gradients are computed at y
+        ...         x.grad = x.detach() - 1.0          # of (x - 1)²/2
+        ...     opt.step()
+        >>> bool((x - 1.0).abs().max() < 0.05), opt.distance > 0.5
+        (True, True)
+
+    References:
+        Defazio, Yang, Mehta, Mishchenko, Khaled, Cutkosky, The Road Less Scheduled, 2024, arXiv 2405.15682.
+        Defazio, Mishchenko, Learning-Rate-Free Learning by D-Adaptation, 2023, arXiv 2301.07733.
+        Mishchenko, Defazio, Prodigy: An Expeditiously Adaptive Parameter-Free Learner, 2023, arXiv 2306.06101.
+    """
+
+    method = "rate-free"
+    ranges: ClassVar[Mapping[str, Range]] = {
+        **AsyncOptimizer.ranges,
+        "beta": BETA,
+        "beta2": BETA2,
+        "eps": AT_LEAST_ZERO,
+    }
+    bookkeeping: ClassVar[frozenset[str]] = AsyncOptimizer.bookkeeping | {"D", "N", "n", "W", "P2", "waits"}
+    own_shapes: ClassVar[frozenset[str]] = frozenset({"x1", "s"})
+    _own_attributes: ClassVar[tuple[str, ...]] = (*AsyncOptimizer._own_attributes, "_at_query")
+
+    _at_query: bool = False
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1.0,
+        beta: float = 0.2,
+        beta2: float = 0.001,
+        *,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        output: str = "last",
+        output_seed: int = 0,
+    ) -> None:
+        options = {"beta": beta, "beta2": beta2, "eps": eps}
+        super().__init__(params, options, lr=lr, weight_decay=weight_decay, output=output, output_seed=output_seed)
+
+    @property
+    def distance(self) -> float:
+        """The estimate D: how far a coordinate is from where it should be; 0 before the first update."""
+        return float(self.param_groups[0]["D"])
+
+    @contextlib.contextmanager
+    def at_query(self) -> Iterator[None]:
+        """Let the parameters hold y, the point to compute gradients at; afterwards they hold x again.
+
+        For loops of one's own. A server hands out y by itself. Gradients computed outside of it are taken as computed
+        at x, which is the rule with ``beta = 0``: slower, and as safe.
+        """
+        params = self._all_params()
+        x = [copied(p) for p in params]
+        with torch.no_grad():
+            torch._foreach_copy_(params, self._points(params)[0])
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                torch._foreach_copy_(params, x)
+        self._at_query = True
+
+    def receive(self, arrival: Arrival, grads: Grads) -> None:
+        """Count one arrival and update the parameters; what a server passes was computed at y."""
+        self._at_query = True
+        super().receive(arrival, grads)
+
+    def _start_group(self, group: Group) -> None:
+        super()._start_group(group)
+        group["D"] = group["N"] = group["n"] = group["W"] = group["P2"] = 0.0
+        group["waits"] = 0
+
+    def _points(self, params: list[Tensor]) -> list[list[Tensor]]:
+        points: list[Tensor] = []
+        for group in self.param_groups:
+            for p in group["params"]:
+                z = self.state[p].get("z") if p in self.state else None
+                points.append(p if z is None else torch.lerp(p.detach(), z, group["beta"]))
+        return [points]
+
+    def _apply(self, work: Work, arrival: Arrival) -> None:
+        shared = self.param_groups[0]
+        counted = self.needs(arrival)
+        if counted:
+            if not shared["D"]:
+                shared["D"] = FIRST + FIRST_RELATIVE * root_mean_square(self._all_params())
+            self._estimate(work, arrival)
+            shared["n"] += shared["D"] ** 2
+        shared["waits"] += arrival.delay + 1
+        self._at_query = False
+        if not shared["D"]:  # no gradient has counted yet
+            return
+        wait, n = shared["waits"] / arrival.t, shared["n"] / shared["D"] ** 2
+        step = shared["D"] * max(LEAST_SHARE / math.sqrt(wait), 1.0 / math.sqrt(1.0 + n))
+        weight = (arrival.t**POWER) * step**2
+        shared["W"] += weight
+        for group, params, grads in work:
+            self._move(group, params, grads if counted else None, step, weight / shared["W"])
+
+    def _move(self, group: Group, params: list[Tensor], grads: list[Tensor] | None, step: float, share: float) -> None:
+        """Move z by a gradient, and x towards z."""
+        z, v = self._buffers(params, "z", copied), self._buffers(params, "v", torch.zeros_like)
+        keep2 = 1.0 - float(group["beta2"])
+        if grads is None:
+            torch._foreach_lerp_(params, z, share)
+            return
+        group["P2"] = keep2 * group["P2"] + (1.0 - keep2)
+        x, g = params, grads
+        if any(p.is_complex() for p in params):
+            x, g, z, v = (all_as_real(tensors) for tensors in (x, g, z, v))
+        rate = float(group["lr"]) * step
+        adam_and_average(
+            x,
+            g,
+            z,
+            v,
+            decay=keep2,
+            lr=rate,
+            present=group["P2"],
+            eps=float(group["eps"]),
+            shrinkage=rate * float(group["weight_decay"]),
+            share=share,
+        )
+
+    def _estimate(self, work: Work, arrival: Arrival) -> None:
+        """Raise D by what this gradient says about the distance."""
+        shared = self.param_groups[0]
+        every = self._all_params()
+        point = arrival.point
+        if point is None:
+            point = self._points(every)[0] if self._at_query else every
+        index, starts, total = {}, {}, 0
+        for i, p in enumerate(every):
+            index[id(p)], starts[id(p)] = i, total
+            total += p.numel()
+        D, q = shared["D"], math.sqrt(1.0 - float(shared["beta2"]))
+        inner = length = 0.0
+        for group, params, grads in work:
+            if not group["lr"]:  # what does not move has no distance to go
+                continue
+            first = self._buffers(params, "x1", lambda p: copied(sampled(p, starts[id(p)], total)))
+            s = self._buffers(params, "s", lambda p: torch.zeros_like(sampled(p, starts[id(p)], total)))
+            y = [sampled(point[index[id(p)]].to(p.device), starts[id(p)], total) for p in params]
+            g = [sampled(each, starts[id(p)], total) for p, each in zip(params, grads, strict=True)]
+            inner += inner_product(g, list(torch._foreach_sub(first, y)))
+            torch._foreach_mul_(s, q)
+            torch._foreach_add_(s, g, alpha=(1.0 - q) * D)
+            length += sum_of_absolutes(s)
+        shared["N"] = q * shared["N"] + (1.0 - q) * D * inner
+        if length > 0.0:
+            shared["D"] = max(D, shared["N"] / length)
