@@ -152,6 +152,9 @@ def test_committed_runs_are_enough_for_the_page(
     common += ["--methods", "async-sgd", "momentum", "--pieces", str(pieces)]
     assert main([*common, "--out", str(tmp_path / "a"), "--from-store"]) == 2
     assert "There are no judging runs of this comparison" in capsys.readouterr().err
+    assert main([*common, "--out", str(tmp_path / "a"), "--processes", "1", "--hours", "1e-9"]) == 0
+    assert "The time is up" in capsys.readouterr().out
+    assert len(Pieces(pieces)) == 1  # what was finished is there to be committed
     assert main([*common, "--out", str(tmp_path / "a"), "--processes", "1"]) == 0
     assert len(Pieces(pieces)) == 2 * 2 + 2
     capsys.readouterr()
@@ -164,7 +167,11 @@ def test_committed_runs_are_enough_for_the_page(
     # Another machine: an empty store, and nothing is computed again.
     assert main([*common, "--out", str(tmp_path / "c"), "--processes", "1"]) == 0
     assert "6 runs imported" in capsys.readouterr().out
-    assert len(list(pieces.iterdir())) == 1
+    assert len(list(pieces.iterdir())) == 2
+    # Without some of the judging runs the page says so.
+    assert main([*common, "--out", str(tmp_path / "d"), "--from-store", "--seeds", "3000", "3001"]) == 0
+    assert "Runs are missing: 6 of 8" in capsys.readouterr().out
+    assert "Runs are missing:" in (tmp_path / "d" / "comparison.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -203,7 +210,12 @@ def test_a_dry_run_says_how_long_it_takes(tmp_path: Path, capsys: pytest.Capture
     assert not (tmp_path / "out").exists()
 
 
-def test_a_damaged_piece_gets_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_pieces_and_a_store_among_them_get_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    same = ["--out", str(tmp_path), "--pieces", str(tmp_path / "runs")]
+    assert main(["compare", "--size", "standard", *same]) == 2
+    assert "--store and --pieces are the same folder" in capsys.readouterr().err
     (tmp_path / "runs-0001.jsonl.gz").write_bytes(b"no gzip")
     assert main(["compare", "--size", "standard", "--pieces", str(tmp_path), "--from-store"]) == 2
     assert "is damaged" in capsys.readouterr().err

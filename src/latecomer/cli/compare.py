@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Compare"]
 
 _DATASETS = ("mnist", "cifar10")
+_PIECES = Path("docs/results/compare/runs")
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Compare:
     """Run nothing: write them from the runs that are there; those of size standard are the committed ones."""
     store: Path | None = None
     """Folder of the runs; OUT/runs if left out."""
-    pieces: Path = Path("docs/results/compare/runs")
+    pieces: Path = _PIECES
     """Folder of the committed runs: in size standard read first, and new runs are added now and then."""
     processes: int = 2
     """Runs at a time, one thread each."""
@@ -87,6 +88,8 @@ class Compare:
         standard = self.size == "standard"
         committed = Pieces(self.pieces) if standard else None
         store = Store(self.store or self.out / "runs")
+        if standard and not self.from_store and store.folder.resolve() == self.pieces.resolve():
+            raise ValueError(f"--store and --pieces are the same folder, {store.folder}: pass another --store or --out")
         runner = Runner(store, committed, standard, self.processes, self.hours, self.every, self.dry_run)
         if self.dry_run:
             runner.fill(console)
@@ -134,8 +137,11 @@ class Compare:
         goes_on = self._command()
         with working("Reading the runs that are there", console):
             found = collect(plan, runs)
-            if found.runs.is_empty():
+            if found.runs.is_empty() and self.from_store:
                 raise ValueError(f"There are no judging runs of this comparison: `{goes_on}` makes them")
+            if found.runs.is_empty():  # the time was up before
+                print_text(console, f"There are no judging runs to write about yet: `{goes_on}` goes on")
+                return
             writable(self.out)
             page = write_comparison(found, self.out, f"{goes_on} --from-store", goes_on)
         summary = found.summary()
@@ -155,6 +161,8 @@ class Compare:
             given = getattr(self, name)
             words += [f"--{name} {' '.join(map(str, given))}"] if given else []
         words += [f"--import {file}" for file in self.imports]
+        words += [f"--store {self.store}"] if self.store is not None else []
+        words += [f"--pieces {self.pieces}"] if self.pieces != _PIECES else []
         return " ".join([*words, f"--out {self.out}"])
 
 
