@@ -155,6 +155,7 @@ QUOTED = {
     ("choosing.md", "research/pareto-standard.md", "In short"),
     ("gallery.md", "gallery/late_episodes.md", None),
     ("rivals.md", "rivals/ringmaster.md", None),
+    ("rivals.md", "results/many_workers.md", None),
     *(("research.md", "research/pareto-standard.md", part) for part in ("Stability", "Lead", "Fairness")),
     ("research.md", "research/pareto-standard.md", "Stability within its kind"),
     ("research.md", "research/pareto-standard.md", "At their best learning rate"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from ..policy import (
@@ -17,6 +16,7 @@ from ..policy import (
 from ..policy import (
     Ringleader as RingleaderRounds,
 )
+from ..policy.rounds import flat_buffer
 from .adamw import CatchUpAdamW, OrderedAdamW
 from .anytime import AnytimeSGD
 from .clipped import BalancedAdamW, BalancedCatchUp, BalancedMomentum, ClippedCatchUp
@@ -125,7 +125,7 @@ LIBRARY: dict[str, Method] = {
         Method("dana-zero", DanaZero, _full, "Hakimi 2019, arXiv 1907.11612"),
         Method("asap", ASAP, None, "Backstrom 2022, ICML; our reading"),
         Method("fedbuff", AsyncSGD, _rooted, "Nguyen 2021, arXiv 2106.06639", policy=FedBuff),
-        Method("fadas", FADAS, None, "Wang 2024, arXiv 2407.18365; our reading", policy=partial(FedBuff, flat=True)),
+        Method("fadas", FADAS, None, "Wang 2024, arXiv 2407.18365; our reading", policy=flat_buffer),
         Method("anytime-sgd", AnytimeSGD, _full, "Aviv 2021, ICML; our reading"),
         Method("clipped", ClippedSGD, _clipped, "Erickson 2026, arXiv 2606.13287"),
         Method("ringmaster-lmo", NormalisedMomentum, None, "Sadiev 2026, arXiv 2605.18174", policy=Ringmaster),

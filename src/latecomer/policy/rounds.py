@@ -5,13 +5,17 @@ from __future__ import annotations
 from .._util.checks import checked_flag, whole_number
 from .base import Decision, Policy, Ticket
 
-__all__ = ["AsyncMiniBatch", "FedBuff", "Rennala", "Synchronous"]
+__all__ = ["AsyncMiniBatch", "FedBuff", "Rennala", "Synchronous", "flat_buffer"]
 
 
 class _Collecting(Policy):
     """Holds contributions, and flushes with every n-th of them; ``state["held"]`` counts those that are held."""
 
     _hold, _flush, _drop = Decision("hold"), Decision("flush"), Decision("drop")
+
+    def _collect_fresh(self, n: int, delay: int) -> Decision:
+        """Return what to do with a contribution of which only those at the newest parameters count."""
+        return self._drop if delay else self._collect(n)
 
     def _collect(self, n: int) -> Decision:
         """Count a contribution, and return what to do with it."""
@@ -80,7 +84,7 @@ class Rennala(_Collecting):
 
     def receive(self, ticket: Ticket, delay: int) -> Decision:
         """Drop it if it is late, else hold it; flush with the S-th."""
-        return self._drop if delay else self._collect(self.S)
+        return self._collect_fresh(self.S, delay)
 
 
 class AsyncMiniBatch(_Collecting):
@@ -113,7 +117,7 @@ class AsyncMiniBatch(_Collecting):
 
     def receive(self, ticket: Ticket, delay: int) -> Decision:
         """Drop it if it is late, else hold it; flush with the B-th."""
-        return self._drop if delay else self._collect(self.B)
+        return self._collect_fresh(self.B, delay)
 
 
 class FedBuff(_Collecting):
@@ -148,3 +152,13 @@ class FedBuff(_Collecting):
         """Hold it, or flush with the K-th."""
         decision = self._collect(self.K)
         return decision if self.flat or not delay else Decision(decision.action, (1.0 + delay) ** -0.5, divisor=1.0)
+
+
+def flat_buffer(workers: int, K: int | None = None) -> FedBuff:
+    """Return a `FedBuff` whose contributions all have the weight 1, as FADAS collects them.
+
+    Args:
+        workers: Number of workers.
+        K: Number of contributions per update; by default the number of workers.
+    """
+    return FedBuff(workers, K, flat=True)
