@@ -248,3 +248,9 @@ def test_the_standard_study_is_what_its_page_says() -> None:
         want = set(METHODS) if cell.problem != "cifar10" else set(PROBLEMS["cifar10"].methods) & set(METHODS)
         assert set(plan.methods_of(cell)) == want
     assert plan.setting(Cell("cifar10", "slow-samples")).arrivals == 500
+    page = (Path(__file__).parents[2] / "docs" / "compare.md").read_text()
+    runs = len(plan.tuning().specs) + sum(len(plan.methods_of(cell)) for cell in plan.cells) * len(plan.seeds)
+    assert f"With {len(METHODS)} methods that is {runs:,} runs." in page
+    for problem in plan.problems:
+        assert f"| `{problem.problem}` | " in page
+        assert f" | {problem.arrivals:,} | " in page
