@@ -122,6 +122,11 @@ def test_bad_values_get_a_sentence(tmp_path: Path) -> None:
         (lambda: MeasuredDurations.read(file), r"has jobs of the workers \[0, 2\]"),
         (lambda: MeasuredDurations.read(tmp_path / "no.csv"), "There is no file"),
         (lambda: MeasuredDurations.read(binary), "is not a CSV file"),
+        (lambda: MeasuredDurations(5), "Invalid jobs value: 5 .expected a list of lists"),  # type: ignore[arg-type]
+        (lambda: MeasuredDurations([["a"]]), "Invalid seconds value: 'a'"),
+        (lambda: MeasuredDurations([[(1.0, 0, 0)]]), "Invalid seconds value"),
+        (lambda: MeasuredDurations.of(3), "Invalid trace: int"),  # type: ignore[arg-type]
+        (lambda: MeasuredDelays(3), "Invalid file: 3"),  # type: ignore[arg-type]
         (lambda: MeasuredDurations([]), "no measured jobs of worker 0"),
         (lambda: MeasuredDurations([[1.0], []]), "no measured jobs of worker 1"),
         (lambda: MeasuredDurations([[-1.0]]), "Invalid seconds value: -1"),

@@ -116,7 +116,9 @@ def _documented(method: Method) -> dict[str, Any]:
     # The rule is the first paragraph that begins with code.
     rule = next((part for part in before.split("\n\n") if part.startswith("``")), "")
     policy = getattr(method.policy, "func", method.policy)  # of a functools.partial
-    documented = _arguments(getdoc(policy) or "") | _arguments(text)
+    of_policy = getdoc(policy) or ""
+    decides = "Policy: " + of_policy.split("\nArgs:\n")[0].rstrip()
+    documented = _arguments(of_policy) | _arguments(text)
     parameters = [
         {
             "name": name,
@@ -128,7 +130,7 @@ def _documented(method: Method) -> dict[str, Any]:
     ]
     return {
         "rule": rule.replace("``", ""),
-        "about": before.replace("``", "").replace("`", ""),
+        "about": (before if method.policy is None else f"{before}\n\n{decides}").replace("``", "").replace("`", ""),
         "hyper_parameters": parameters,
     }
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._util.checks import AT_LEAST_ZERO, whole_number
+from .._util.checks import AT_LEAST_ZERO, several, whole_number
 from .._util.seeds import stream
 from ..policy import PolicyLike
 from ..trace import Trace
@@ -48,7 +48,8 @@ class MeasuredDurations(ClockModel):
 
     def __init__(self, jobs: Sequence[Sequence[Any]], groups: int = 1) -> None:
         count = whole_number("groups", groups, least=1)
-        measured = [[_job(job, count) for job in own] for own in jobs]
+        what = "lists, one per worker"
+        measured = [[_job(job, count) for job in several("jobs", own)] for own in several("jobs", jobs, what)]
         if not measured or not all(measured):
             empty = next((i for i, own in enumerate(measured) if not own), 0)
             raise ValueError(f"There are no measured jobs of worker {empty}: every worker needs at least one")
@@ -64,6 +65,10 @@ class MeasuredDurations(ClockModel):
     @classmethod
     def of(cls, trace: Trace) -> MeasuredDurations:
         """Return the durations of a recorded trace, which needs a clock; jobs that never arrived do not count."""
+        if not isinstance(trace, Trace):
+            raise TypeError(
+                f"Invalid trace: {type(trace).__name__} (expected a latecomer.Trace; Trace.load reads a file)"
+            )
         if trace.header.clock == "none":
             raise ValueError("The trace has no clock, so its jobs have no durations: record one with fit(record=...)")
         jobs: dict[int, list[tuple[float, int]]] = defaultdict(list)
@@ -199,12 +204,14 @@ def _order_of_delays(delays: NDArray[np.int64], workers: int) -> tuple[NDArray[n
 
 
 def _job(job: Any, groups: int) -> tuple[float, int]:
-    seconds, group = job if isinstance(job, Sequence) and not isinstance(job, str) else (job, 0)
+    seconds, group = job if isinstance(job, (tuple, list)) and len(job) == 2 else (job, 0)
     return AT_LEAST_ZERO.check("seconds", seconds), whole_number("group", group, most=groups - 1)
 
 
 def _rows(file: str | os.PathLike[str]) -> list[list[str]]:
     """Return the lines of a CSV file that are not empty; what is not such a file gets a sentence."""
+    if not isinstance(file, (str, os.PathLike)):
+        raise TypeError(f"Invalid file: {file!r} (expected the name of a CSV file)")
     try:
         with Path(file).open(newline="", encoding="utf-8") as opened:
             rows = [row for row in csv.reader(opened) if any(value.strip() for value in row)]
