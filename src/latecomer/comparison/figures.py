@@ -16,6 +16,8 @@ __all__ = ["group_losses", "profiles", "times", "work"]
 
 _COLOURED = 8
 """Curves that get a colour and a name; the others are grey."""
+_WIDE = 20
+"""Losses that differ by more than this factor are drawn on a log scale; on a narrower one its labels overlap."""
 
 
 def _panels(titles: Sequence[str], rows: int, wide: float = 9.6) -> tuple[Figure, list[Axes]]:
@@ -102,7 +104,9 @@ def group_losses(found: Results, problem: str) -> Figure:
             axes.plot(values, [place] * 2, color=GREY, linewidth=1)
             for value, colour in zip(values, (FAST, SLOW), strict=True):
                 axes.plot(value, place, "D", color=colour, markersize=4.5)
-        axes.set_xscale("log")
+        losses = [loss for name in ("loss_fast", "loss_slow") for loss in part[name].drop_nulls() if loss > 0]
+        if losses and max(losses) > _WIDE * min(losses):
+            axes.set_xscale("log")
         axes.set_xlabel("last loss")
         _methods(axes, order)
     handles = [panels[0][0].plot([], [], "D", color=colour)[0] for colour in (FAST, SLOW)]
