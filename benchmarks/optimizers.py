@@ -44,6 +44,7 @@ TRAFFIC = {
     "balanced-catch-up": ("g x g m", "x m"),
     "balanced-momentum": ("g x g m", "x m"),
     "balanced-adamw": ("g x g m v", "x m v"),
+    "rate-free": ("x g z v", "x z v"),
     "mu2": ("x g d w", "x d w x_prev"),
     "ordered-mu2": ("x g d w", "x d w x_prev"),
     "ordered-mu2-anytime": ("x g q w", "x q w x_prev"),
@@ -72,6 +73,8 @@ ROWS = (
     Row("catch-up-adamw", 0, ADAMW, 1.1),
     Row("catch-up-adamw", DELAY, ADAMW, 1.5),
     Row("balanced-adamw", DELAY, ADAMW),
+    Row("rate-free", 0, ADAMW, 1.5),
+    Row("rate-free", DELAY, ADAMW, 1.5),
 )
 
 
@@ -106,11 +109,20 @@ def make_steps(row: Row, params: list[Tensor]) -> dict[str, Callable[[], Any]]:
     if row.peer == SGD:
         peer, names = torch.optim.SGD(params, lr=1e-6, momentum=0.9, fused=True), {"momentum_buffer": "m"}
     else:
-        peer, names = torch.optim.AdamW(params, lr=1e-6, fused=True), {"exp_avg": "m", "exp_avg_sq": "v"}
+        first = "z" if row.method == "rate-free" else "m"
+        peer, names = torch.optim.AdamW(params, lr=1e-6, fused=True), {"exp_avg": first, "exp_avg_sq": "v"}
     peer.step()
     for p in params:
         peer.state[p].update({theirs: own.state[p][ours] for theirs, ours in names.items()})
-    return {"own": lambda: own.step(delay=row.delay), "peer": peer.step}
+    point = [p.detach().clone() for p in params] if own.reads_point else None
+
+    def update() -> None:
+        if point is None:
+            own.step(delay=row.delay)
+        else:
+            own.step(arrival=Arrival(own.t + 1, own.t + 1 - row.delay, point=point))
+
+    return {"own": update, "peer": peer.step}
 
 
 def against_peer(row: Row, make: Callable[[], list[Tensor]], seconds: float) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import itertools
 import math
 from collections.abc import Callable
 
@@ -16,7 +15,7 @@ from torch import Tensor
 
 import latecomer as lc
 from latecomer.optim import Arrival, RateFree
-from latecomer.optim._distance import BLOCK, SMALL, WIDTH, sampled
+from latecomer.optim._distance import BLOCK, WIDTH
 from latecomer.optim.reference.rate_free import RateFreeTwin
 from support import SHAPES, any_delays, flat, like, parameters, relative
 
@@ -88,29 +87,25 @@ def test_units_of_loss_do_not_matter_and_units_of_parameters_scale_the_steps(sca
     assert relative(trained(1.0, scale), trained(1.0, 1.0)) < 1e-9
 
 
-@given(cuts=st.lists(st.integers(0, SMALL + 5000), max_size=6))
-def test_which_elements_are_looked_at_does_not_depend_on_how_they_are_split(cuts: list[int]) -> None:
-    whole = torch.arange(SMALL + 5000)
-    edges = [0, *sorted(cuts), len(whole)]
-    parts = [sampled(whole[a:b], a, len(whole)) for a, b in itertools.pairwise(edges)]
-    expected = whole[whole % BLOCK < WIDTH]
-    assert torch.cat(parts).equal(expected)
-    assert sampled(whole[:100], 0, SMALL - 1).equal(whole[:100])
-
-
 def test_a_large_model_is_trained_by_looking_at_part_of_it() -> None:
-    x = torch.nn.Parameter(torch.zeros(SMALL + 100))
-    target = torch.linspace(-1.0, 1.0, SMALL + 100)
-    opt = RateFree([x])
-    for _ in range(400):
-        with opt.at_query():
-            x.grad = x.detach() - target
-        opt.step()
-    assert len(opt.state[x]["s"]) < len(x) / 7
-    assert float((x.detach() - target).square().mean()) < 1e-3
-    resumed = RateFree([x])
-    resumed.load_state_dict(copy.deepcopy(opt.state_dict()))
-    assert resumed.distance == opt.distance
+    """Also if it is in several tensors, of which only the large ones are looked at."""
+    size = 2 * BLOCK + 100
+    target = torch.linspace(-1.0, 1.0, size)
+    for sizes in ([size], [BLOCK, BLOCK, 100], [BLOCK // 2] * 4 + [100]):
+        params = [torch.nn.Parameter(torch.zeros(n)) for n in sizes]
+        targets = target.split(sizes)
+        opt = RateFree(params)
+        for _ in range(300):
+            with opt.at_query():
+                for p, goal in zip(params, targets, strict=True):
+                    p.grad = p.detach() - goal
+            opt.step()
+        looked = sum(len(state["s"].flatten()) for state in opt.state.values() if "s" in state)
+        assert looked == (size if BLOCK // 2 in sizes else 2 * WIDTH)
+        assert float((torch.cat([p.detach() for p in params]) - target).square().mean()) < 1e-3
+        resumed = RateFree(params)
+        resumed.load_state_dict(copy.deepcopy(opt.state_dict()))
+        assert resumed.distance == opt.distance
 
 
 def test_a_late_gradient_moves_z_as_far_as_one_on_time() -> None:

@@ -9,58 +9,73 @@ from torch import Tensor
 
 from .adamw import all_as_real
 
-__all__ = ["inner_product", "root_mean_square", "sampled", "sum_of_absolutes"]
+__all__ = ["BLOCK", "SMALL", "Workspace", "inner_product", "looked_at", "root_mean_square", "sum_of_absolutes"]
 
-SMALL, WIDTH, BLOCK = 1 << 16, 256, 2048
-"""Of a model with at least `SMALL` elements, the first `WIDTH` of every `BLOCK` elements are looked at."""
+SMALL, WIDTH, BLOCK = 1 << 16, 2048, 1 << 16
+"""Of a model with at least `SMALL` elements, the first `WIDTH` of every `BLOCK` elements of a tensor are looked at."""
 
 
-def sampled(tensor: Tensor, start: int, total: int) -> Tensor:
-    """Return the elements of a tensor that are looked at, as a vector; 16-bit ones in 32 bits.
-
-    Which ones does not depend on how a model's elements are split into tensors: they are counted from its first.
+def looked_at(tensor: Tensor, everything: bool) -> Tensor:
+    """Return the elements of a tensor that are looked at; where possible a view, 16-bit ones in 32 bits.
 
     Args:
         tensor: The tensor.
-        start: Number of the model's elements before it.
-        total: Number of all elements of the model.
+        everything: Whether these are all of its elements, or one in thirty-two.
 
     Examples:
-        >>> whole = torch.arange(70_000)
-        >>> parts = [sampled(part, start, 70_000) for start, part in ((0, whole[:3000]), (3000, whole[3000:]))]
-        >>> bool((torch.cat(parts) == sampled(whole, 0, 70_000)).all()), len(sampled(whole, 0, 70_000))
-        (True, 8960)
+        >>> looked_at(torch.zeros(3, 5), everything=True).shape, looked_at(torch.zeros(2 * BLOCK), False).shape
+        (torch.Size([15]), torch.Size([2, 2048]))
     """
     (real,) = all_as_real([tensor.detach()])
     flat = real.reshape(-1)
-    if total >= SMALL:
-        factor = flat.numel() // max(1, tensor.numel())  # 2 of a complex tensor
-        flat = _blocks(flat, start * factor)
+    if not everything:
+        flat = flat[: len(flat) // BLOCK * BLOCK].view(-1, BLOCK)[:, :WIDTH]
     return flat.float() if flat.dtype in (torch.float16, torch.bfloat16) else flat
 
 
-def _blocks(flat: Tensor, start: int) -> Tensor:
-    size = flat.numel()
-    begun = start % BLOCK  # elements of the first block that lie before this tensor
-    head = min(size, (BLOCK - begun) % BLOCK)
-    rows = (size - head) // BLOCK
-    tail = head + rows * BLOCK
-    parts = [
-        flat[: max(0, min(head, WIDTH - begun))],
-        flat[head:tail].view(rows, BLOCK)[:, :WIDTH].reshape(-1),
-        flat[tail : tail + WIDTH],
-    ]
-    return torch.cat([part for part in parts if part.numel()] or [flat[:0]])
+class Workspace:
+    """Memory for intermediate results that is kept: new memory costs more than what is computed in it."""
+
+    def __init__(self) -> None:
+        self._layout: tuple[object, ...] = ()
+        self._flat = torch.empty(0)
+        self._views: list[Tensor] = []
+
+    def __call__(self, tensors: list[Tensor]) -> tuple[Tensor, list[Tensor]] | None:
+        """Return one vector, and its parts in the shapes of these tensors; None if they are of several kinds."""
+        kinds = {(t.dtype, t.device) for t in tensors}
+        if len(kinds) > 1:
+            return None
+        layout = (*kinds, *(t.shape for t in tensors))
+        if layout != self._layout:
+            self._layout = layout
+            self._flat = torch.empty(sum(t.numel() for t in tensors), dtype=tensors[0].dtype, device=tensors[0].device)
+            parts = torch.split(self._flat, [t.numel() for t in tensors])
+            self._views = [part.view(t.shape) for part, t in zip(parts, tensors, strict=True)]
+        return self._flat, self._views
 
 
-def inner_product(a: list[Tensor], b: list[Tensor]) -> float:
-    """Return the sum of the products of all elements."""
-    return _total([torch.dot(x, y) for x, y in zip(a, b, strict=True)])
+def inner_product(g: list[Tensor], a: list[Tensor], b: list[Tensor], workspace: Workspace | None = None) -> float:
+    """Return the inner product of g and a - b over all elements."""
+    space = workspace(a) if workspace is not None else None
+    if space is None:
+        differences = torch._foreach_sub(a, b)
+        return _total([torch.dot(x.reshape(-1), y.reshape(-1)) for x, y in zip(g, differences, strict=True)])
+    flat, views = space
+    torch._foreach_copy_(views, a)
+    torch._foreach_sub_(views, b)
+    torch._foreach_mul_(views, g)
+    return float(flat.sum())
 
 
-def sum_of_absolutes(tensors: list[Tensor]) -> float:
+def sum_of_absolutes(tensors: list[Tensor], workspace: Workspace | None = None) -> float:
     """Return the sum of the absolute values of all elements."""
-    return _total(list(torch._foreach_norm(tensors, 1)))
+    space = workspace(tensors) if workspace is not None else None
+    if space is None:
+        return _total(list(torch._foreach_norm(tensors, 1)))
+    flat, views = space
+    torch._foreach_copy_(views, tensors)
+    return float(flat.abs_().sum())
 
 
 def root_mean_square(tensors: list[Tensor]) -> float:

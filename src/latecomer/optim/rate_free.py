@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .._util.checks import AT_LEAST_ZERO, Range
-from ._distance import inner_product, root_mean_square, sampled, sum_of_absolutes
+from ._distance import BLOCK, SMALL, Workspace, inner_product, looked_at, root_mean_square, sum_of_absolutes
 from ._kernels import adam_and_average
 from .adamw import BETA2, all_as_real
 from .base import Arrival, AsyncOptimizer, Grads, Group, Params, Work, copied
@@ -46,7 +46,8 @@ class RateFree(StalePointRule):
     gradient is its delay plus one; its mean over all arrivals is the number of workers. For a given sequence of steps
     and without delay, this is schedule-free AdamW.
 
-    In a model of 65,536 elements or more, D is estimated on an eighth of them.
+    Of tensors with at least 65,536 elements, one element in thirty-two is looked at for D, and smaller ones beside them
+    are not.
 
     Args:
         params: Parameters or param groups.
@@ -101,6 +102,7 @@ class RateFree(StalePointRule):
     ) -> None:
         options = {"beta": beta, "beta2": beta2, "eps": eps}
         super().__init__(params, options, lr=lr, weight_decay=weight_decay, output=output, output_seed=output_seed)
+        self._workspace = Workspace()
 
     @property
     def distance(self) -> float:
@@ -194,23 +196,25 @@ class RateFree(StalePointRule):
         point = arrival.point
         if point is None:
             point = self._points(every)[0] if self._at_query else every
-        index, starts, total = {}, {}, 0
-        for i, p in enumerate(every):
-            index[id(p)], starts[id(p)] = i, total
-            total += p.numel()
+        # A large model by part of its large tensors; all of it if it has none.
+        all_of_it = sum(p.numel() for p in every) < SMALL or all(p.numel() < BLOCK for p in every)
+        space = None if all_of_it else self._workspace
+        place = {id(p): i for i, p in enumerate(every)}
         D, q = shared["D"], math.sqrt(1.0 - float(shared["beta2"]))
         inner = length = 0.0
         for group, params, grads in work:
-            if not group["lr"]:  # what does not move has no distance to go
+            pairs = [(p, g) for p, g in zip(params, grads, strict=True) if all_of_it or p.numel() >= BLOCK]
+            if not group["lr"] or not pairs:  # what does not move has no distance to go
                 continue
-            first = self._buffers(params, "x1", lambda p: copied(sampled(p, starts[id(p)], total)))
-            s = self._buffers(params, "s", lambda p: torch.zeros_like(sampled(p, starts[id(p)], total)))
-            y = [sampled(point[index[id(p)]].to(p.device), starts[id(p)], total) for p in params]
-            g = [sampled(each, starts[id(p)], total) for p, each in zip(params, grads, strict=True)]
-            inner += inner_product(g, list(torch._foreach_sub(first, y)))
+            mine = [p for p, _ in pairs]
+            first = self._buffers(mine, "x1", lambda p: copied(looked_at(p, all_of_it)))
+            s = self._buffers(mine, "s", lambda p: torch.zeros_like(looked_at(p, all_of_it)))
+            y = [looked_at(point[place[id(p)]].to(p.device), all_of_it) for p in mine]
+            g = [looked_at(g, all_of_it) for _, g in pairs]
+            inner += inner_product(g, first, y, space)
             torch._foreach_mul_(s, q)
             torch._foreach_add_(s, g, alpha=(1.0 - q) * D)
-            length += sum_of_absolutes(s)
+            length += sum_of_absolutes(s, space)
         shared["N"] = q * shared["N"] + (1.0 - q) * D * inner
         if length > 0.0:
             shared["D"] = max(D, shared["N"] / length)
