@@ -19,9 +19,10 @@ from latecomer.cli.main import main
 from latecomer.demo import runs as demo
 from latecomer.demo.tables import rows
 from latecomer.optim import METHODS
+from latecomer.paper.evidence import PAPER as PAPERS
 from latecomer.theory.influence import influence, influence_by_group
 
-PAPER = [n for n in METHODS if n != "ordered-mu2-anytime" and not n.startswith(("clipped", "balanced", "catch-up-"))]
+PAPER = (*PAPERS, "catch-up")
 SMALL = ["demo", "--steps", "60", "--seeds", "2", "--processes", "1", "--out"]
 
 

@@ -36,11 +36,13 @@ def test_a_run_is_its_twin_on_the_same_schedule(name: str) -> None:
     options = {**OPTIONS[name], **({"workers": 4} if name == "delay-adaptive" else {})}
     run = lc.simulate(problem, name, trace, **options)
     twin = TWINS[name](torch.full((3,), 5.0), **options)
+    twin.at_query = True  # of a rule whose workers get another point than the parameters
+    points = getattr(twin, "queries", twin.iterates)
     columns = (trace.sample, trace.group, trace.version, trace.delay, trace.worker)
     for ticket_sample, group, version, delay, worker in zip(*(column.tolist() for column in columns), strict=True):
         batch = problem.batch(ticket_sample, group)
         g, before = torch.empty(3, dtype=torch.float64), torch.empty(3, dtype=torch.float64)
-        problem.gradient(twin.iterates[version - 1], batch, g)
+        problem.gradient(points[version - 1], batch, g)
         problem.gradient(twin.iterates[max(0, version - 2)], batch, before)
         twin.worker = worker
         twin.step(g, delay=delay, previous=before)
