@@ -157,8 +157,8 @@ class WeightsAndBiases(_RunLogger):
 class MLflow(_RunLogger):
     """Logs the history to MLflow: one run per run, with method, options and faults.
 
-    Needs ``pip install mlflow``, or ``mlflow-skinny``. A folder as address needs ``MLFLOW_ALLOW_FILE_STORE=true`` in
-    the environment from MLflow 3.7 on; ``sqlite:///mlflow.db`` does not.
+    Needs ``pip install mlflow``, or ``mlflow-skinny``. Newer releases (3.17 is tested) take a folder as address only
+    if ``MLFLOW_ALLOW_FILE_STORE=true`` is set in the environment.
 
     Args:
         experiment: Name of the experiment; it is created if there is none.
