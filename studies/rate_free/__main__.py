@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from latecomer.cli._entry import run
 from latecomer.cli._output import print_text
 from latecomer.cli._progress import downloading
 from latecomer.cli._runs import Runner
-from latecomer.experiments import Store, Sweep
+from latecomer.experiments import Store
 from latecomer.experiments.pieces import Pieces
 from latecomer.experiments.sweep import run_one
 from latecomer.report.markdown import write_page
@@ -68,7 +67,7 @@ class Study:
                     data.get(name, progress=on_progress)
             runner = Runner(Store(self.store), committed, True, self.processes, self.hours, self.every, False)
             runner.fill(console)
-            runner.run(_titled(sweeps), run_one, console)
+            runner.run(iter(sweeps.items()), run_one, console)
         self._write(committed, console)
 
     def _write(self, committed: Pieces, console: Console) -> None:
@@ -91,10 +90,6 @@ class Study:
             with atomic(file) as temporary:
                 temporary.write_text(json.dumps({"minimum": logistic_minimum()}) + "\n")
         return float(json.loads(file.read_text())["minimum"])
-
-
-def _titled(sweeps: dict[str, Sweep]) -> Iterator[tuple[str, Sweep]]:
-    yield from sweeps.items()
 
 
 if __name__ == "__main__":

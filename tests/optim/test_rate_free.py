@@ -106,6 +106,10 @@ def test_a_large_model_is_trained_by_looking_at_part_of_it() -> None:
         resumed = RateFree(params)
         resumed.load_state_dict(copy.deepcopy(opt.state_dict()))
         assert resumed.distance == opt.distance
+        copied = copy.deepcopy(opt)  # with parameters of its own
+        for each in (opt, copied):
+            each.step()
+        assert copied.distance == opt.distance
 
 
 def test_a_late_gradient_moves_z_as_far_as_one_on_time() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
@@ -102,7 +103,10 @@ class RateFree(StalePointRule):
     ) -> None:
         options = {"beta": beta, "beta2": beta2, "eps": eps}
         super().__init__(params, options, lr=lr, weight_decay=weight_decay, output=output, output_seed=output_seed)
-        self._workspace = Workspace()
+
+    @functools.cached_property
+    def _workspace(self) -> Workspace:
+        return Workspace()  # not part of a copy or a pickle: each makes its own
 
     @property
     def distance(self) -> float:
