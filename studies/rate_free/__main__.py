@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import tyro
@@ -19,15 +21,17 @@ from latecomer.cli._progress import downloading
 from latecomer.cli._runs import Runner
 from latecomer.experiments import Store
 from latecomer.experiments.pieces import Pieces
-from latecomer.experiments.sweep import run_one
 from latecomer.report.markdown import write_page
 
+from .counter_example import measured_ratios
 from .judging import logistic_minimum, verdicts
+from .limits import LIMITS, limit_table
+from .measured import run_measured
 from .plan import plan
 from .tables import parts
 
 PROG, TITLE = "python -m studies.rate_free", "Training without a learning rate: verdicts"
-MINIMUM = "logistic-minimum.json"
+MINIMUM, COUNTER_EXAMPLE = "logistic-minimum.json", "counter-example.json"
 
 
 @dataclass(frozen=True)
@@ -40,9 +44,9 @@ class Study:
     """
 
     problems: tuple[str, ...] = ()
-    """Only these problems; all in their order if left out."""
+    """Only these problems; all in their order, and the harder settings, if left out."""
     out: Path = Path("rate-free")
-    """Folder for verdicts.csv, methods.csv, rates.csv and index.md."""
+    """Folder for verdicts.csv, methods.csv, rates.csv, limits.csv and index.md."""
     from_store: tyro.conf.FlagCreatePairsOff[bool] = False
     """Run nothing: write them from the committed runs."""
     store: Path = Path("runs-rate-free")
@@ -59,6 +63,7 @@ class Study:
     def run(self, console: Console) -> None:
         """Run and write."""
         sweeps, committed = plan(self.problems), Pieces(self.pieces)
+        harder = {} if self.problems else {limit.name: limit.sweep() for limit in LIMITS}
         if not self.from_store:
             for folder in (self.store, self.pieces):
                 writable(folder)
@@ -67,7 +72,7 @@ class Study:
                     data.get(name, progress=on_progress)
             runner = Runner(Store(self.store), committed, True, self.processes, self.hours, self.every, False)
             runner.fill(console)
-            runner.run(iter(sweeps.items()), run_one, console)
+            runner.run(iter({**sweeps, **harder}.items()), run_measured, console)
         self._write(committed, console)
 
     def _write(self, committed: Pieces, console: Console) -> None:
@@ -75,21 +80,28 @@ class Study:
         found, best, every = verdicts(committed, {"logistic": self._minimum(console)})
         if found.is_empty():
             raise ValueError(f"No problem has all of its runs: `{PROG}` makes them")
-        tables: dict[str, pl.DataFrame] = {"verdicts": found, "methods": best, "rates": every}
+        limits = limit_table(committed)
+        tables: dict[str, pl.DataFrame] = {"verdicts": found, "methods": best, "rates": every, "limits": limits}
         for name, table in tables.items():
             with atomic(self.out / f"{name}.csv") as temporary:
                 table.write_csv(temporary)
-        write_page(self.out, "index", TITLE, parts(found, best, committed), f"{PROG} --from-store --out {self.out}")
+        ratios = self._kept(COUNTER_EXAMPLE, "Measuring the counter-example to Theorem 1", measured_ratios, console)
+        made = parts(found, best, limits, ratios, committed)
+        write_page(self.out, "index", TITLE, made, f"{PROG} --from-store --out {self.out}")
         print_text(console, f"Written to {self.out}: {', '.join(f'{name}.csv' for name in tables)} and index.md")
 
     def _minimum(self, console: Console) -> float:
-        """Return the minimum of the logistic problem; it takes minutes, so it is kept beside the results."""
-        file = self.out / MINIMUM
+        words = "Computing the minimum of the logistic problem by L-BFGS"
+        return float(self._kept(MINIMUM, words, lambda: {"minimum": logistic_minimum()}, console)["minimum"])
+
+    def _kept(self, name: str, words: str, compute: Callable[[], dict[str, Any]], console: Console) -> dict[str, Any]:
+        """Return what takes minutes to compute, and is kept beside the results."""
+        file = self.out / name
         if not file.exists():
-            print_text(console, "Computing the minimum of the logistic problem by L-BFGS, a few minutes")
+            print_text(console, f"{words}, a few minutes")
             with atomic(file) as temporary:
-                temporary.write_text(json.dumps({"minimum": logistic_minimum()}) + "\n")
-        return float(json.loads(file.read_text())["minimum"])
+                temporary.write_text(json.dumps(compute()) + "\n")
+        return dict(json.loads(file.read_text()))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from statistics import median
 from typing import Any
 
 import polars as pl
@@ -27,12 +29,58 @@ def allowed(goal: Goal) -> str:
     return f"{100 * goal.margin:.0f} % more" if goal.kind == "loss" else "twice"
 
 
-def parts(found: pl.DataFrame, best: pl.DataFrame, runs: Pieces) -> list[Part]:
-    """Return the tables of the page: verdicts, cost of a sweep, and every method at its best learning rate."""
+def parts(
+    found: pl.DataFrame,
+    best: pl.DataFrame,
+    limits: pl.DataFrame,
+    ratios: Mapping[str, Mapping[str, float]],
+    runs: Pieces,
+) -> list[Part]:
+    """Return the tables of the page: verdicts, cost of a sweep, fairness, harder settings, and every tuned method."""
     missing = [name for name in PROBLEMS if name not in set(found["problem"])]
     words = f"Not complete, so without a verdict: {', '.join(missing)}." if missing else ""
-    made = [_verdicts(found, words), _cost(found, runs)]
+    made = [_verdicts(found, words), _cost(found, runs), _influence(found, runs), _counter_example(ratios)]
+    if len(limits):
+        made.append(_limits(limits))
     return made + [_methods(name, best.filter(pl.col("problem") == name)) for name in found["problem"]]
+
+
+def _influence(found: pl.DataFrame, runs: Pieces) -> Part:
+    rows = []
+    for name in found["problem"]:
+        specs = [spec for spec in PROBLEMS[name].sweep().runs() if spec.method == OURS]
+        own = sorted(runs.record(spec.key)["outcome"]["relative_influence"] for spec in specs)
+        rows.append([name, number(median(own), 3), number(own[0], 3), number(own[-1], 3)])
+    words = (
+        "Mean weight of a slow gradient in the final parameters over that of a fast one, before the division by the "
+        "denominator. On text, slow means all but the shortest windows."
+    )
+    return Part(["problem", "median over seeds", "least", "most"], rows, "Relative influence of slow samples", words)
+
+
+def _counter_example(ratios: Mapping[str, Mapping[str, float]]) -> Part:
+    methods = list(next(iter(ratios.values())))
+    rows = [[workers, *(number(own[method], 3) for method in methods)] for workers, own in ratios.items()]
+    words = "Mean squared gradient over the bound of Theorem 1: above 1 the bound is exceeded."
+    return Part(["workers", *methods], rows, "The counter-example to Theorem 1", words)
+
+
+def _limits(limits: pl.DataFrame) -> Part:
+    heads, rows = ["setting", "metric", OURS], []
+    methods = limits["method"].unique(maintain_order=True).to_list()
+    for method in methods:
+        heads += [f"{method}, best of seven", "its rate carried over"]
+    for (setting,), own in limits.group_by(["setting"], maintain_order=True):
+        first = own.row(0, named=True)
+        cells = [str(setting), "excess loss" if first["metric"] == "loss" else "F1", number(first["ours"], 3)]
+        for row in own.iter_rows(named=True):
+            cells += [f"{number(row['best'], 3)} at {row['lr']:g}", number(row["carried"], 3)]
+        rows.append(cells)
+    words = (
+        "Medians of three seeds. *Best of seven*: at the best learning rate in this very setting. *Carried over*: at "
+        "the best learning rate of the usual setting, which is in the first row of each problem."
+    )
+    return Part(heads, rows, "Harder settings", words)
 
 
 def _verdicts(found: pl.DataFrame, words: str) -> Part:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from latecomer.experiments import RunSpec
 from latecomer.experiments.pieces import Pieces
 from studies.rate_free.judging import verdicts
+from studies.rate_free.limits import LIMITS, SEEDS, USUAL, limit_table
 from studies.rate_free.plan import METHODS, PROBLEMS, RATES, Goal, plan
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results" / "rate-free"
@@ -18,8 +22,12 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results" / "rate-free"
 
 def test_the_committed_tables_follow_from_the_committed_runs() -> None:
     minimum = json.loads((RESULTS / "logistic-minimum.json").read_text())["minimum"]
-    found = verdicts(Pieces(RESULTS / "runs"), {"logistic": minimum})
-    for name, table in zip(("verdicts", "methods", "rates"), found, strict=True):
+    runs = Pieces(RESULTS / "runs")
+    found = (*verdicts(runs, {"logistic": minimum}), limit_table(runs))
+    if found[0].is_empty():  # a plan whose runs have not been made
+        assert not (RESULTS / "verdicts.csv").exists()
+        return
+    for name, table in zip(("verdicts", "methods", "rates", "limits"), found, strict=True):
         committed = pl.read_csv(RESULTS / f"{name}.csv", schema=table.schema)
         assert_frame_equal(committed, table)
 
@@ -30,9 +38,41 @@ def test_the_plan_is_the_one_on_the_page() -> None:
     }  # fmt: skip
     assert len(METHODS) == 14
     assert {len(rates) for rates in RATES.values()} == {7}
-    assert {seed for setting in PROBLEMS.values() for seed in setting.seeds} == {2000, 2001, 2002}
+    assert {seed for setting in PROBLEMS.values() for seed in setting.seeds} == set(range(2003, 2012))
+    assert not {seed for setting in PROBLEMS.values() for seed in setting.seeds} & set(SEEDS)
     with pytest.raises(ValueError, match="Unknown problem 'imagenet'"):
         plan(("imagenet",))
+
+
+class Ends:
+    """Runs that end with what a function of the spec says."""
+
+    def __init__(self, end: Callable[[RunSpec], float | None]) -> None:
+        self._runs = {
+            spec.key: {"final": {limit.metric: end(spec)}} for limit in LIMITS for spec in limit.sweep().runs()
+        }
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._runs
+
+    def record(self, key: str) -> dict[str, Any]:
+        return self._runs[key]
+
+
+def test_a_learning_rate_is_carried_over_from_the_usual_setting() -> None:
+    """The best one of the usual setting, which is another one with 31 workers; what is not a number is the worst."""
+
+    def end(spec: RunSpec) -> float | None:
+        lr = spec.options.get("lr")
+        good = 0.003 if spec.delay_options["workers"] == 31 else 0.03
+        return 0.7 if lr is None else None if lr == 0.1 else 1.0 - abs(lr - good)
+
+    rows = limit_table(Ends(end)).filter(pl.col("method") == "catch-up-adamw")  # type: ignore[arg-type]
+    usual, crowded = (
+        rows.row(by_predicate=pl.col("setting") == name, named=True) for name in (USUAL["digits"], "31 workers")
+    )
+    assert (usual["ours"], usual["lr"], usual["best"], usual["carried"]) == (0.7, 0.03, 1.0, 1.0)
+    assert (crowded["lr"], crowded["best"], crowded["carried"]) == (0.003, 1.0, pytest.approx(0.973))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,16 @@ from torch import Tensor
 
 from .adamw import all_as_real
 
-__all__ = ["BLOCK", "SMALL", "Workspace", "inner_product", "looked_at", "root_mean_square", "sum_of_absolutes"]
+__all__ = [
+    "BLOCK",
+    "SMALL",
+    "Workspace",
+    "inner_product",
+    "looked_at",
+    "root_mean_square",
+    "sum_of_absolutes",
+    "sum_of_roots",
+]
 
 SMALL, WIDTH, BLOCK = 1 << 16, 2048, 1 << 16
 """Of a model with at least `SMALL` elements, the first `WIDTH` of every `BLOCK` elements of a tensor are looked at."""
@@ -76,6 +85,31 @@ def sum_of_absolutes(tensors: list[Tensor], workspace: Workspace | None = None) 
     flat, views = space
     torch._foreach_copy_(views, tensors)
     return float(flat.abs_().sum())
+
+
+def sum_of_roots(tensors: list[Tensor], workspace: Workspace | None = None) -> float:
+    """Return the sum of the square roots of all elements."""
+    space = workspace(tensors) if workspace is not None else None
+    if space is None:
+        return _total([root.sum() for root in torch._foreach_sqrt(tensors)])
+    flat, views = space
+    torch._foreach_copy_(views, tensors)
+    return float(flat.sqrt_().sum())
+
+
+def sum_of_quotients(g: list[Tensor], v: list[Tensor], decay: float, eps: float) -> float:
+    """Return the sum of ``g²/(decay·v + (1-decay)·g² + eps²)`` over all elements; of zeros alone it is zero.
+
+    Examples:
+        >>> sum_of_quotients([torch.tensor([2.0, 0.0])], [torch.tensor([1.0, 0.0])], 0.5, 0.0)
+        1.6
+    """
+    squares = torch._foreach_mul(g, g)
+    below = torch._foreach_mul(v, decay)
+    torch._foreach_add_(below, squares, alpha=1.0 - decay)
+    torch._foreach_add_(below, eps * eps)
+    torch._foreach_div_(squares, below)
+    return _total([each.nan_to_num_(nan=0.0).sum() for each in squares])
 
 
 def root_mean_square(tensors: list[Tensor]) -> float:

@@ -245,8 +245,8 @@ def adam_and_average(
 
     ``v = decay·v + (1-decay)·g²; z = (1-shrinkage)·z - lr·g/(sqrt(v/present) + eps); x += share·(z - x)``
 
-    torch's kernel for AdamW does the first two. The buffer it wants for the mean of gradients is a small one that stays
-    in the processor's cache: all pieces of the parameters share it, and its values do not matter.
+    torch's kernel for AdamW does the first two, piece by piece: z is still in the processor's cache when x moves. The
+    buffer it wants for the mean of gradients stays there too: all pieces share it, and its values do not matter.
     """
     for fusable, lists in _by_kind(zs, gs, vs, xs):
         if not fusable or not lr or _probed(lists[0][0]):
@@ -258,22 +258,12 @@ def adam_and_average(
             torch._foreach_lerp_(x, z, share)
             continue
         root = math.sqrt(present)
-        z, g, v = (_split(each) for each in lists[:3])
-        torch._fused_adamw_(
-            z, g, _scratch_like(z), v, [], [_late_step(z[0].device)] * len(z), amsgrad=False, lr=lr * root,
-            beta1=0.0, beta2=decay, weight_decay=shrinkage / (lr * root), eps=eps * root, maximize=False,
-        )  # fmt: skip
-        torch._foreach_lerp_(lists[3], lists[0], share)
-
-
-def _split(tensors: list[Tensor]) -> list[Tensor]:
-    """Split large tensors into vectors of at most `_PIECE` elements; their memory is dense."""
-    pieces: list[Tensor] = []
-    for tensor in tensors:
-        numel = tensor.numel()
-        flat = tensor.as_strided((numel,), (1,)) if numel > _PIECE else None
-        pieces.extend((tensor,) if flat is None else torch.split(flat, _PIECE))
-    return pieces
+        for z, g, v, x in _in_pieces(*lists):
+            torch._fused_adamw_(
+                z, g, _scratch_like(z), v, [], [_late_step(z[0].device)] * len(z), amsgrad=False, lr=lr * root,
+                beta1=0.0, beta2=decay, weight_decay=shrinkage / (lr * root), eps=eps * root, maximize=False,
+            )  # fmt: skip
+            torch._foreach_lerp_(x, z, share)
 
 
 def _scratch_like(tensors: list[Tensor]) -> list[Tensor]:

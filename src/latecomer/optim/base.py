@@ -392,8 +392,11 @@ class AsyncOptimizer(LightOptimizer):
                 f"query needs {self.points} sequences of {len(params)} tensors, got {[len(tensors) for tensors in out]}"
             )
         with torch.no_grad():
-            for tensors, point in zip(out, self._points(params), strict=True):
-                torch._foreach_copy_(list(tensors), point)
+            self._write_points([list(tensors) for tensors in out], params)
+
+    def _write_points(self, out: list[list[Tensor]], params: list[Tensor]) -> None:
+        for tensors, point in zip(out, self._points(params), strict=True):
+            torch._foreach_copy_(tensors, point)
 
     def _points(self, params: list[Tensor]) -> list[list[Tensor]]:
         return [params]

@@ -12,7 +12,17 @@ import torch
 from torch import Tensor
 
 from .._util.checks import AT_LEAST_ZERO, Range
-from ._distance import BLOCK, SMALL, Workspace, inner_product, looked_at, root_mean_square, sum_of_absolutes
+from ._distance import (
+    BLOCK,
+    SMALL,
+    Workspace,
+    inner_product,
+    looked_at,
+    root_mean_square,
+    sum_of_absolutes,
+    sum_of_quotients,
+    sum_of_roots,
+)
 from ._kernels import adam_and_average
 from .adamw import BETA2, all_as_real
 from .base import Arrival, AsyncOptimizer, Grads, Group, Params, Work, copied
@@ -25,8 +35,8 @@ FIRST, FIRST_RELATIVE = 1e-6, 1e-3
 """The first estimate of D: the first number, and the second times the root mean square of the parameters."""
 LEAST_SHARE = 0.4
 """Least share of D in a step, times the root of the mean wait of gradients."""
-POWER = 2
-"""Weights of the average grow like this power of t."""
+LARGEST = 2.0
+"""Largest root mean square of a gradient divided by the roots of v; a larger one is scaled down to it."""
 
 
 class RateFree(StalePointRule):
@@ -34,18 +44,21 @@ class RateFree(StalePointRule):
 
     ``v = (1-beta2)·v + beta2·g²;  z -= step·g / (sqrt(v/P2) + eps);  x += w/W·(z - x);  y = x + beta·(z - x)``
 
-    The parameters are x, an average of z with weights ``w = t²·step²`` whose sum is W; P2 is ``1-(1-beta2)^t``. Workers
+    The parameters are x, an average of z with weights ``w = t·step²`` whose sum is W; P2 is ``1-(1-beta2)^t``. Workers
     compute gradients at y, which `query` hands out. A late gradient moves z as far as one on time does, so slow samples
     have the same weight. The average hardly moves in the meantime, and absorbs the noise of a step that does not fall.
 
-    ``N = q·N + (1-q)·D·<g, x_1 - y_k>;  s = q·s + (1-q)·D·g;  D = max(D, N/‖s‖_1);  q = sqrt(1-beta2)``
-    ``n = sum(D_i², i = 1..t) / D_t²;  step = lr·D·max(0.4/sqrt(mean wait), 1/sqrt(1+n))``
+    ``N = q·N + (1-q)·D·<g, x_1 - y_k>;  s = q·s + (1-q)·D·g;  e = q²·e + (1-q)²·D²·g²;  q = sqrt(1-beta2)``
+    ``D = max(D, N/max(‖s‖_1, ‖sqrt(e)‖_1))``
+    ``n = sum(D_i², i = 1..t) / D_t²;  step = lr·D·max(0.4/sqrt(mean wait), 1/sqrt(1+n))·min(1, 2/rms(g/sqrt(v/P2)))``
 
     D estimates how far a coordinate has to go, as D-Adaptation and Prodigy do, from the inner product at ``y_k``, the
     point that the gradient of version k was computed at. It starts at 1e-6 plus a thousandth of the root mean square of
-    the parameters. n is the number of updates since D has about its size: while D grows, steps are large. The wait of a
-    gradient is its delay plus one; its mean over all arrivals is the number of workers. For a given sequence of steps
-    and without delay, this is schedule-free AdamW.
+    the parameters. ``sqrt(e)`` is how large s is where gradients are noise alone: without it D explodes when s passes
+    zero, which with few parameters it does. n is the number of updates since D has about its size: while D grows, steps
+    are large. A gradient of more than twice its usual size makes a smaller step (`last_scale`). The wait of a gradient
+    is its delay plus one; its mean over all arrivals is the number of workers. For a given sequence of steps and
+    without delay, this is schedule-free AdamW.
 
     Of tensors with at least 65,536 elements, one element in thirty-two is looked at for D, and smaller ones beside them
     are not.
@@ -74,6 +87,8 @@ class RateFree(StalePointRule):
         Defazio, Yang, Mehta, Mishchenko, Khaled, Cutkosky, The Road Less Scheduled, 2024, arXiv 2405.15682.
         Defazio, Mishchenko, Learning-Rate-Free Learning by D-Adaptation, 2023, arXiv 2301.07733.
         Mishchenko, Defazio, Prodigy: An Expeditiously Adaptive Parameter-Free Learner, 2023, arXiv 2306.06101.
+        Wortsman et al., Stable and Low-Precision Training for Large-Scale Vision-Language Models, 2023,
+        arXiv 2304.13013.
     """
 
     method = "rate-free"
@@ -84,10 +99,12 @@ class RateFree(StalePointRule):
         "eps": AT_LEAST_ZERO,
     }
     bookkeeping: ClassVar[frozenset[str]] = AsyncOptimizer.bookkeeping | {"D", "N", "n", "W", "P2", "waits"}
-    own_shapes: ClassVar[frozenset[str]] = frozenset({"x1", "s"})
-    _own_attributes: ClassVar[tuple[str, ...]] = (*AsyncOptimizer._own_attributes, "_at_query")
+    own_shapes: ClassVar[frozenset[str]] = frozenset({"x1", "s", "e"})
+    _own_attributes: ClassVar[tuple[str, ...]] = (*AsyncOptimizer._own_attributes, "_at_query", "last_scale")
 
     _at_query: bool = False
+    last_scale: float = 1.0
+    """Factor of the last step: below 1 if its gradient was more than twice as large as usual."""
 
     def __init__(
         self,
@@ -123,7 +140,8 @@ class RateFree(StalePointRule):
         params = self._all_params()
         x = [copied(p) for p in params]
         with torch.no_grad():
-            torch._foreach_copy_(params, self._points(params)[0])
+            for p, z, beta in self._averages():
+                p.lerp_(z, beta)
         try:
             yield
         finally:
@@ -141,21 +159,28 @@ class RateFree(StalePointRule):
         group["D"] = group["N"] = group["n"] = group["W"] = group["P2"] = 0.0
         group["waits"] = 0
 
-    def _points(self, params: list[Tensor]) -> list[list[Tensor]]:
-        points: list[Tensor] = []
+    def _averages(self) -> Iterator[tuple[Tensor, Tensor, float]]:
+        """Yield each parameter with its z, or itself if it has not moved yet, and the weight of z in y."""
         for group in self.param_groups:
             for p in group["params"]:
-                z = self.state[p].get("z") if p in self.state else None
-                points.append(p if z is None else torch.lerp(p.detach(), z, group["beta"]))
-        return [points]
+                yield p.detach(), self.state[p]["z"] if "z" in self.state.get(p, ()) else p.detach(), group["beta"]
+
+    def _write_points(self, out: list[list[Tensor]], params: list[Tensor]) -> None:
+        for y, (p, z, beta) in zip(out[0], self._averages(), strict=True):
+            if y.dtype is p.dtype and y.device == p.device:
+                torch.lerp(p, z, beta, out=y)  # without memory of its own
+            else:
+                y.copy_(torch.lerp(p, z, beta))
 
     def _apply(self, work: Work, arrival: Arrival) -> None:
         shared = self.param_groups[0]
         counted = self.needs(arrival)
+        self.last_scale = 0.0
         if counted:
             if not shared["D"]:
                 shared["D"] = FIRST + FIRST_RELATIVE * root_mean_square(self._all_params())
-            self._estimate(work, arrival)
+            size = self._estimate(work, arrival)
+            self.last_scale = LARGEST / size if size > LARGEST else 1.0
             shared["n"] += shared["D"] ** 2
         shared["waits"] += arrival.delay + 1
         self._at_query = False
@@ -163,7 +188,8 @@ class RateFree(StalePointRule):
             return
         wait, n = shared["waits"] / arrival.t, shared["n"] / shared["D"] ** 2
         step = shared["D"] * max(LEAST_SHARE / math.sqrt(wait), 1.0 / math.sqrt(1.0 + n))
-        weight = (arrival.t**POWER) * step**2
+        step *= self.last_scale if counted else 1.0
+        weight = arrival.t * step**2
         shared["W"] += weight
         for group, params, grads in work:
             self._move(group, params, grads if counted else None, step, weight / shared["W"])
@@ -175,7 +201,7 @@ class RateFree(StalePointRule):
         if grads is None:
             torch._foreach_lerp_(params, z, share)
             return
-        group["P2"] = keep2 * group["P2"] + (1.0 - keep2)
+        group["P2"] = self._present(group)
         x, g = params, grads
         if any(p.is_complex() for p in params):
             x, g, z, v = (all_as_real(tensors) for tensors in (x, g, z, v))
@@ -193,19 +219,17 @@ class RateFree(StalePointRule):
             share=share,
         )
 
-    def _estimate(self, work: Work, arrival: Arrival) -> None:
-        """Raise D by what this gradient says about the distance."""
+    def _estimate(self, work: Work, arrival: Arrival) -> float:
+        """Raise D by what this gradient says about the distance; return the gradient's size relative to v."""
         shared = self.param_groups[0]
         every = self._all_params()
-        point = arrival.point
-        if point is None:
-            point = self._points(every)[0] if self._at_query else every
         # A large model by part of its large tensors; all of it if it has none.
         all_of_it = sum(p.numel() for p in every) < SMALL or all(p.numel() < BLOCK for p in every)
         space = None if all_of_it else self._workspace
         place = {id(p): i for i, p in enumerate(every)}
         D, q = shared["D"], math.sqrt(1.0 - float(shared["beta2"]))
-        inner = length = 0.0
+        inner = length = noise = quotients = 0.0
+        count = 0
         for group, params, grads in work:
             pairs = [(p, g) for p, g in zip(params, grads, strict=True) if all_of_it or p.numel() >= BLOCK]
             if not group["lr"] or not pairs:  # what does not move has no distance to go
@@ -213,12 +237,35 @@ class RateFree(StalePointRule):
             mine = [p for p, _ in pairs]
             first = self._buffers(mine, "x1", lambda p: copied(looked_at(p, all_of_it)))
             s = self._buffers(mine, "s", lambda p: torch.zeros_like(looked_at(p, all_of_it)))
-            y = [looked_at(point[place[id(p)]].to(p.device), all_of_it) for p in mine]
+            if arrival.point is not None:
+                y = [looked_at(arrival.point[place[id(p)]].to(p.device), all_of_it) for p in mine]
+            else:
+                y = [looked_at(p, all_of_it) for p in mine]
+                if self._at_query and "z" in self.state[mine[0]]:
+                    z = [looked_at(self.state[p]["z"], all_of_it) for p in mine]
+                    y = list(torch._foreach_lerp(y, z, group["beta"]))
             g = [looked_at(g, all_of_it) for _, g in pairs]
             inner += inner_product(g, first, y, space)
             torch._foreach_mul_(s, q)
             torch._foreach_add_(s, g, alpha=(1.0 - q) * D)
             length += sum_of_absolutes(s, space)
+            e = self._buffers(mine, "e", lambda p: torch.zeros_like(looked_at(p, all_of_it)))
+            torch._foreach_mul_(e, q * q)
+            torch._foreach_addcmul_(e, g, g, value=D**2)
+            noise += (1.0 - q) * sum_of_roots(e, space)
+            v = [looked_at(each, all_of_it) for each in self._buffers(mine, "v", torch.zeros_like)]
+            keep2, present = 1.0 - float(group["beta2"]), self._present(group)
+            quotients += present * sum_of_quotients(g, v, keep2, float(group["eps"]) * math.sqrt(present))
+            count += sum(each.numel() for each in g)
         shared["N"] = q * shared["N"] + (1.0 - q) * D * inner
+        # Where gradients are noise, s may be near zero by chance, and N is not: no shorter than noise alone makes it.
+        length = max(length, noise)
         if length > 0.0:
             shared["D"] = max(D, shared["N"] / length)
+        return math.sqrt(quotients / count) if count else 0.0
+
+    @staticmethod
+    def _present(group: Group) -> float:
+        """Return the weight that v will have after the update."""
+        beta2 = float(group["beta2"])
+        return (1.0 - beta2) * float(group["P2"]) + beta2

@@ -46,7 +46,8 @@ class RateFreeTwin(Twin):
         weight = {i: w * before[i] for i, w in self.weights(t, 0.5).items()}
         top = sum(weight[i] * float(self.at(i).g @ (x1 - self.point(self.at(i).version))) for i in counting)
         s = sum((weight[i] * self.at(i).g for i in counting), start=torch.zeros_like(x1))
-        length = float(s.abs().sum())
+        squares = sum((weight[i] ** 2 * self.at(i).g ** 2 for i in counting), start=torch.zeros_like(x1))
+        length = max(float(s.abs().sum()), float(squares.sqrt().sum()))
         return max(before[t], top / length) if length else before[t]
 
     def size(self, t: int) -> float:
@@ -56,7 +57,16 @@ class RateFreeTwin(Twin):
             return 0.0
         n = sum(self.distances[i - 1] ** 2 for i in self.counting(t)) / D**2
         wait = sum(self.at(i).delay + 1 for i in range(1, t + 1)) / t
-        return D * max(0.4 / math.sqrt(wait), 1.0 / math.sqrt(1.0 + n))
+        now, scale = self.at(t), 1.0
+        if not now.zero:
+            relative = now.g**2 / (self.squares(t) + float(now.options["eps"]) ** 2)
+            scale = min(1.0, 2.0 / float(relative.mean().sqrt()))
+        return scale * D * max(0.4 / math.sqrt(wait), 1.0 / math.sqrt(1.0 + n))
+
+    def squares(self, t: int) -> Tensor:
+        """Return the mean of squared gradients after arrival ``t``, by the weight present."""
+        weights = self.weights(t, 1.0)
+        return weighted_mean([self.at(i).g ** 2 for i in weights], list(weights.values()))
 
     def next_iterate(self) -> Tensor:
         t = len(self.arrivals)
@@ -68,14 +78,12 @@ class RateFreeTwin(Twin):
             return x1
         z = self.z[-1]
         if not now.zero:
-            weights = self.weights(t, 1.0)
-            squares = weighted_mean([self.at(i).g ** 2 for i in weights], list(weights.values()))
             step = self.rate(t) * self.size(t)
             z = (1.0 - step * float(now.options["weight_decay"])) * z
-            z = z - step * now.g / (squares.sqrt() + float(now.options["eps"]))
+            z = z - step * now.g / (self.squares(t).sqrt() + float(now.options["eps"]))
         self.z.append(z)
         with_step = [i for i in range(1, t + 1) if self.size(i)]
-        x = weighted_mean([self.z[i] for i in with_step], [i**2 * self.size(i) ** 2 for i in with_step])
+        x = weighted_mean([self.z[i] for i in with_step], [i * self.size(i) ** 2 for i in with_step])
         beta = float(now.options["beta"])
         self.queries.append(x + beta * (z - x))
         return x
