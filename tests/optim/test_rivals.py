@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from typing import Any
 
@@ -13,9 +14,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import latecomer as lc
+from latecomer._util.seeds import sample_seeds
 from latecomer.optim import METHODS, Arrival, Ball
-from latecomer.optim.reference import FADASTwin, fedbuff, rennala, ringleader, ringmaster, synchronous
-from latecomer.policy import AsyncMiniBatch, FedBuff, Policy, Rennala, Ringleader, Ringmaster
+from latecomer.optim.reference import (
+    FADASTwin,
+    fedbuff,
+    rennala,
+    ringleader,
+    ringmaster,
+    ringmaster_stop,
+    synchronous,
+)
+from latecomer.policy import AsyncMiniBatch, FedBuff, Policy, Rennala, Ringleader, Ringmaster, RingmasterStop
 from latecomer.policy.asking import allowed
 from support import any_delays, everything, feed, flat, like, make, parameters, relative, run, side_by_side
 
@@ -56,6 +66,43 @@ def end(server: lc.Server) -> Tensor:
 def test_ringmaster(order: list[int], R: float) -> None:
     server = served("async-sgd", order, Ringmaster(4, R))
     assert relative(end(server), ringmaster(X1, order, gradient, lr=0.1, R=R)) < 1e-12
+
+
+class InTurn(lc.delays.ClockModel):
+    """The n-th job of a worker takes the n-th of its durations."""
+
+    def __init__(self, durations: list[list[float]]) -> None:
+        self.durations, self.workers = durations, len(durations)
+
+    def jobs(self, seed: int) -> Any:
+        drawn = [itertools.cycle(own) for own in self.durations]
+        return lambda ticket, worker: (next(drawn[worker]), 0)
+
+
+DURATIONS = st.lists(st.lists(st.sampled_from([0.25, 1.0, 1.5, 2.0, 7.0]), min_size=1, max_size=6), min_size=1,
+                     max_size=5)  # fmt: skip
+
+
+@few
+@given(durations=DURATIONS, R=st.sampled_from([1, 2, 3, 5, math.inf]), updates=st.integers(1, 30))
+def test_ringmaster_with_stops_on_arbitrary_durations(durations: list[list[float]], R: float, updates: int) -> None:
+    """Stopped jobs start again at the newest point, at once: the same iterate, time and number of stops."""
+    problem = lc.problems.quadratic(shares=(1.0, 0.0))
+    trace = InTurn(durations).trace(updates, 5, policy=RingmasterStop(len(durations), R))
+    samples = sample_seeds(5, len(trace.columns["ticket"]) + len(durations)).tolist()
+
+    def grad(x: Tensor, n: int) -> Tensor:
+        out = torch.empty_like(x)
+        problem.gradient(x, problem.batch(samples[n], 0), out)
+        return out
+
+    found = lc.simulate(problem, "ringmaster-stop", trace, lr=0.05, R=R)
+    x1 = torch.full((10,), 5.0, dtype=torch.float64)
+    x, now, stopped = ringmaster_stop(x1, durations, grad, lr=0.05, R=R, updates=updates)
+    assert relative(found.state["x"], x) < 1e-12
+    assert trace.end[-1] == pytest.approx(now)
+    assert (trace.columns["status"] == lc.trace.STATUSES.index("cancelled")).sum() == stopped
+    assert trace.delay.max() < R
 
 
 @few
@@ -402,30 +449,6 @@ def test_points_are_stored_once_per_version_under_a_policy_that_holds() -> None:
         assert len(state["points"]) == len(versions)
         most = max(most, len(versions))
     assert most < 10
-
-
-@pytest.mark.parametrize(("method", "options"), [("dc-asgd", {"lam": 0.3}), ("ringleader", {}), ("fadas", {"K": 2})])
-def test_on_processes_a_record_replays_to_the_same_bits(method: str, options: Any, tmp_path: Any) -> None:
-    """The stale point, tables per worker and the largest delay of a mean come from real workers here."""
-    problem = lc.problems.quadratic()
-    done = lc.fit(problem, method=method, lr=0.05, workers=2, engine="local", steps=60, record=tmp_path / "run.parquet",
-                  param_groups={"*": {}}, **options)  # fmt: skip
-    again = lc.training.replay(done.record, problem)
-    assert again.difference == 0.0, again.verdict
-
-
-@pytest.mark.parametrize(
-    ("method", "options"),
-    [("ringmaster-stop", {"R": 2}), ("ringleader", {}), ("picky", {"radius": 1.0}), ("fedbuff", {"K": 3})],
-)
-def test_in_sweeps(method: str, options: Any, tmp_path: Any) -> None:
-    delays = {"workers": 4, "cost": [1.0, 4.0], "slow_share": 0.2}
-    spec = lc.experiments.RunSpec(
-        "quadratic", method, "sample-cost", steps=60, options={"lr": 0.05, **options}, delay_options=delays
-    )
-    from latecomer.experiments.sweep import run_one
-
-    assert run_one(spec.as_dict(), str(tmp_path)).diverged_at is None
 
 
 def test_a_worker_that_joins_has_no_place_in_the_table_of_ringleader() -> None:

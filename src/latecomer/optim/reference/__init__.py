@@ -47,6 +47,7 @@ from .rivals import (
     rennala,
     ringleader,
     ringmaster,
+    ringmaster_stop,
     synchronous,
 )
 
@@ -90,6 +91,7 @@ __all__ = [
     "rennala",
     "ringleader",
     "ringmaster",
+    "ringmaster_stop",
     "storm",
     "synchronous",
     "synchronous_momentum",

@@ -30,6 +30,7 @@ __all__ = [
     "rennala",
     "ringleader",
     "ringmaster",
+    "ringmaster_stop",
     "synchronous",
 ]
 
@@ -268,6 +269,41 @@ def _play(
 def ringmaster(x1: Tensor, order: Sequence[int], grad: Gradients, *, lr: float, R: float) -> Tensor:
     """Ringmaster without stops, Algorithm 4: a gradient counts if its delay is below R."""
     return _play(x1, order, grad, lambda worker, g, delay, x: x - lr * g if delay < R else x)
+
+
+def ringmaster_stop(
+    x1: Tensor, durations: Sequence[Sequence[float]], grad: Gradients, *, lr: float, R: float, updates: int
+) -> tuple[Tensor, float, int]:
+    """Ringmaster with stops, Algorithm 5: calculations whose delay reaches R stop, and start again at the newest x.
+
+    Jobs are numbered as they start, at one time by worker; the n-th sample is that of job n. Of two jobs that end at
+    one time the older one arrives first.
+
+    Args:
+        x1: The first iterate.
+        durations: How long the jobs of each worker take, one after the other, and again from the first.
+        grad: Gradient of a sample at a point.
+        lr: Learning rate.
+        R: The threshold.
+        updates: Number of updates.
+
+    Returns:
+        The last iterate, the time of the last update, and how many calculations were stopped.
+    """
+    x, now, started, stopped = x1.double(), 0.0, 0, 0
+    begun = [0] * len(durations)  # jobs that each worker has started
+    jobs: dict[int, tuple[float, int, Tensor, int]] = {}  # by worker: end, number, point, updates before it
+    for k in range(1, updates + 1):
+        for worker, own in enumerate(durations):
+            if worker not in jobs:
+                jobs[worker] = now + own[begun[worker] % len(own)], started, x, k - 1
+                begun[worker], started = begun[worker] + 1, started + 1
+        now, number, at, _ = jobs.pop(min(jobs, key=lambda worker: jobs[worker][:2]))
+        x = x - lr * grad(at, number)
+        for worker in [worker for worker, (*_, since) in jobs.items() if k - since >= R]:
+            del jobs[worker]
+            stopped += 1
+    return x, now, stopped
 
 
 def rennala(x1: Tensor, order: Sequence[int], grad: Gradients, *, lr: float, S: int) -> Tensor:
