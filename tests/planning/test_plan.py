@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 import latecomer as lc
 from latecomer.cli.main import main
@@ -92,6 +94,32 @@ def test_jobs_are_timed_by_group_and_rare_groups_are_looked_for() -> None:
     plain = time_jobs(lc.problems.quadratic(shares=(1.0, 0.0)), jobs=3, method="ordered-mu2")
     assert plain.groups == 1
     assert plain.points == 2
+
+
+def test_a_rare_group_has_its_share_of_all_samples_that_were_looked_at() -> None:
+    """One job is timed, which is of one group; the other group is looked for, and found, in three more."""
+    task = lc.Task(
+        torch.nn.Linear(1, 1), lambda model, batch: model(batch).mean(),
+        batch_fn=lambda sample: torch.full((1, 1), float(sample % 2)), group_fn=lambda batch: int(batch.item()),
+        groups=("even", "odd"),
+    )  # fmt: skip
+    found = [time_jobs(task, jobs=1, seed=seed) for seed in range(6)]
+    assert {times.groups for times in found} == {1, 2}
+    for times in found:
+        assert times.shares == (1.0,) or set(times.shares) <= {0.25, 0.5, 0.75, 1 / 3, 2 / 3}
+
+
+def test_what_is_dropped_is_no_sample_and_waiting_is_told() -> None:
+    times = JobTimes([[1.0], [9.0]], shares=[0.75, 0.25])
+    free, drops, stops = (predict_policy(times, 8, name, jobs=4000) for name in ("async", "rennala", "ringmaster-stop"))
+    assert drops.jobs == pytest.approx(8 * drops.updates, rel=0.01)  # batches of eight, and nothing else
+    assert drops.jobs == pytest.approx(free.jobs * (1 - drops.wasted), rel=0.05)
+    assert stops.jobs == stops.updates
+    found = lc.plan(lc.problems.quadratic(), workers=[2], jobs=2, policies={})
+    assert replace(found, times=replace(times, cpu=0.95)).caution == ""
+    waited = replace(found, times=replace(times, cpu=0.4))
+    assert "Jobs used the CPU for 40 % of their time" in waited.caution
+    assert repr(waited).endswith(waited.caution)
 
 
 def test_a_recorded_run_brings_durations_by_group_and_workers_by_speed() -> None:

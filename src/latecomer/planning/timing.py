@@ -43,6 +43,8 @@ class JobTimes:
         points: Copies that a worker gets per job.
         server: Seconds of the server per contribution.
         samples: Samples per job.
+        cpu: CPU seconds per second while the jobs were timed: below 1 they waited, for something of their own or for
+            other programs.
 
     Examples:
         >>> JobTimes([[0.1, 0.12], [1.0]], shares=[0.9, 0.1]).mean
@@ -57,6 +59,7 @@ class JobTimes:
     points: int = 1
     server: float = 0.0
     samples: int = 1
+    cpu: float = 1.0
 
     def __post_init__(self) -> None:
         own = tuple(
@@ -135,14 +138,15 @@ def time_jobs(
         out = torch.empty_like(points[0])
         contribute = Contributor(task, flat, found.points)
         seconds: list[list[float]] = [[] for _ in range(task.groups)]
-        counts = np.zeros(task.groups)
+        counts, cpu = np.zeros(task.groups), 0.0
         for number, sample in enumerate(sample_seeds(seed, _WARM_UP + 4 * jobs).tolist()):
             timed = number - _WARM_UP
             if timed >= jobs and all(len(own) >= min(_LEAST, jobs) for own in seconds):
                 break
             try:
-                start = time.perf_counter()
+                start, used = time.perf_counter(), time.process_time()
                 group = task.group_of(number, sample)
+                counts[group] += timed >= 0  # of all samples that were looked at: a rare group has its share
                 if timed >= jobs and len(seconds[group]) >= _LEAST:
                     continue
                 contribute(points, out, number, sample, group, 2)
@@ -155,7 +159,7 @@ def time_jobs(
                 ) from error
             if timed >= 0:
                 seconds[group].append(time.perf_counter() - start)
-                counts[group] += timed < jobs
+                cpu += time.process_time() - used
             if on_progress is not None:
                 on_progress(min(number + 1, jobs), jobs)
     shares = tuple(task.shares) or tuple(counts / counts.sum())
@@ -170,6 +174,7 @@ def time_jobs(
         points=found.points,
         server=update_seconds(flat.x.numel(), method=found),
         samples=int(getattr(task, "batch_size", 1)) * int(getattr(task, "accumulate", 1)),
+        cpu=cpu / sum(map(sum, seconds)),
     )
 
 
@@ -213,4 +218,5 @@ def recorded_times(record: str | os.PathLike[str] | Trace, times: JobTimes | Non
         shares=[float((group == each).mean()) for each in kept],
         names=[names[each] if each < len(names) else f"group {each}" for each in kept],
         speeds=speeds,
+        cpu=1.0,
     )
