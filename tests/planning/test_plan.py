@@ -148,6 +148,8 @@ task = lc.Task(
     torch.nn.Linear(4, 1), loss, batch_fn=lambda sample: torch.ones(8 if sample % 3 else 64, 4),
     group_fn=lambda batch: int(len(batch) > 8), groups=("short", "long"),
 )
+endless = lc.Task(torch.nn.Linear(4, 1), lambda model, batch: loss(model, batch) * float("nan"),
+                  batch_fn=lambda sample: torch.ones(8, 4))
 broken = lc.Task(torch.nn.Linear(4, 1), loss, batch_fn=lambda sample: torch.ones(8, 5))
 """
 
@@ -199,6 +201,8 @@ def test_the_command_reads_a_record(script: str, tmp_path: Path, capsys: pytest.
         (["--workers", "0"], "Invalid workers value: 0"),
         (["--network", "0"], "Invalid network value: 0"),
         (["--network", "nan"], "Invalid network value: nan"),
+        (["--network", "1e-320"], "runs beyond the largest number"),
+        (["--workers", "4", "x"], "Invalid --workers value: '4', 'x'"),
         (["--jobs", "0"], "Invalid jobs value: 0"),
         (["--samples", "-1"], "Invalid samples value: -1"),
         (["--method", "momentun"], "Unknown method 'momentun'"),
@@ -220,6 +224,8 @@ def test_a_task_that_raises_and_one_that_is_none_get_a_sentence(
 ) -> None:
     assert main(["plan", f"{script}:broken"]) == 2
     assert "Job 0 of the task raised RuntimeError" in capsys.readouterr().err
+    assert main(["plan", f"{script}:endless"]) == 2
+    assert "No job of the task gave a finite gradient" in capsys.readouterr().err
     assert main(["plan", f"{script}:nothing"]) == 2
     assert "has no 'nothing'" in capsys.readouterr().err
     with pytest.raises(TypeError, match="Invalid task: int"):

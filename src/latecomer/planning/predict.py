@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._util.checks import POSITIVE, whole_number
-from ..delays.schedule import Schedule
+from ..delays.schedule import Schedule, checked_time
 from ..policy import PolicyLike, Ticket, as_policy
 from .timing import JobTimes
 
@@ -137,6 +137,7 @@ def predict_policy(
     marks: list[tuple[float, int]] = []  # time and updates after every arrival
     while schedule.arrivals < count:
         ticket, group, now = clock.next()
+        checked_time(now, "a prediction with these durations and this network")
         if schedule.in_flight.get(ticket.worker) is not ticket:  # it was cancelled
             continue
         for stale in schedule.arrive(ticket.worker, group, now):

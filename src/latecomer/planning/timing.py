@@ -138,7 +138,7 @@ def time_jobs(
         out = torch.empty_like(points[0])
         contribute = Contributor(task, flat, found.points)
         seconds: list[list[float]] = [[] for _ in range(task.groups)]
-        counts, cpu = np.zeros(task.groups), 0.0
+        counts, cpu, some_finite = np.zeros(task.groups), 0.0, False
         for number, sample in enumerate(sample_seeds(seed, _WARM_UP + 4 * jobs).tolist()):
             timed = number - _WARM_UP
             if timed >= jobs and all(len(own) >= min(_LEAST, jobs) for own in seconds):
@@ -150,18 +150,21 @@ def time_jobs(
                 if timed >= jobs and len(seconds[group]) >= _LEAST:
                     continue
                 contribute(points, out, number, sample, group, 2)
-                is_finite(contribute.result)  # as a worker does, which waits for an accelerator
+                finite = is_finite(contribute.result)  # as a worker asks, which waits for an accelerator
             except Exception as error:
                 frame = traceback.extract_tb(error.__traceback__)[-1]
                 raise ValueError(
                     f"Job {number} of the task raised {type(error).__name__}: {error} ({frame.filename}, line "
                     f"{frame.lineno})"
                 ) from error
+            some_finite |= finite
             if timed >= 0:
                 seconds[group].append(time.perf_counter() - start)
                 cpu += time.process_time() - used
             if on_progress is not None:
                 on_progress(min(number + 1, jobs), jobs)
+    if not some_finite:
+        raise ValueError("No job of the task gave a finite gradient, so there is nothing to train: look at its loss")
     shares = tuple(task.shares) or tuple(counts / counts.sum())
     names = tuple(getattr(task, "group_names", ())) or tuple(f"group {i}" for i in range(task.groups))
     kept = [place for place, own in enumerate(seconds) if own]
