@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["Compare"]
 
 _DATASETS = ("mnist", "cifar10")
+_ROUNDS = 15
+"""Arrivals per worker from which the time is estimated: after fewer, hardly any slow sample has arrived."""
 _PIECES = Path("docs/results/compare/runs")
 
 
@@ -94,7 +96,7 @@ class Compare(RunsCommand):
         runner.run(_stages(plan, runner.store), run_compared, console)
 
     def _estimate(self, plan: Comparison, store: Store, console: Console) -> None:
-        """Print the CPU time of the missing runs, from a few updates per method, problem and delay model.
+        """Print the CPU time of the missing runs by problem, from some updates per method.
 
         Before the tuning is done, judging runs count as missing.
         """
@@ -102,12 +104,16 @@ class Compare(RunsCommand):
         from ._progress import working
 
         tuning = missing(plan.tuning(), store)
+        seconds: dict[str, float] = {}
         with working("Measuring", console):
-            seconds = sum(
-                estimate_seconds([run for run in plan.expected(cell) if run.key not in store]) for cell in plan.cells
-            )
-        words = f"{len(tuning):,} tuning runs are missing; with the judging runs about {seconds / 3600:.2f} CPU-hours"
-        show(console, words, {"missing": len(tuning), "cpu_seconds": seconds})
+            for problem in plan.problems:
+                cells = [cell for cell in plan.cells if cell.problem == problem.problem]
+                todo = [run for cell in cells for run in plan.expected(cell) if run.key not in store]
+                seconds[problem.problem] = estimate_seconds(todo, updates=_ROUNDS * plan.workers)
+        each = ", ".join(f"{name} {own / 3600:.2f}" for name, own in seconds.items())
+        total = sum(seconds.values())
+        words = f"{len(tuning):,} tuning runs are missing; with the judging runs about {total / 3600:.2f} CPU-hours"
+        show(console, f"{words} ({each})", {"missing": len(tuning), "cpu_seconds": total, "by_problem": seconds})
 
     def _write(self, plan: Comparison, runs: FinishedRuns, console: Console) -> None:
         from ..comparison.page import write_comparison
