@@ -18,6 +18,7 @@ from latecomer._util.seeds import sample_seeds
 from latecomer.optim import METHODS, Arrival, Ball
 from latecomer.optim.reference import (
     FADASTwin,
+    async_minibatch,
     fedbuff,
     rennala,
     ringleader,
@@ -110,6 +111,13 @@ def test_ringmaster_with_stops_on_arbitrary_durations(durations: list[list[float
 def test_rennala(order: list[int], S: int) -> None:
     server = served("async-sgd", order, Rennala(4, S))
     assert relative(end(server), rennala(X1, order, gradient, lr=0.1, S=S)) < 1e-12
+
+
+@few
+@given(order=ORDERS, B=st.integers(1, 4), beta=st.sampled_from([0.3, 1.0]))
+def test_async_minibatch(order: list[int], B: int, beta: float) -> None:
+    server = served("async-minibatch", order, AsyncMiniBatch(4, B), beta=beta)
+    assert relative(end(server), async_minibatch(X1, order, gradient, lr=0.1, beta=beta, B=B)) < 1e-12
 
 
 @few

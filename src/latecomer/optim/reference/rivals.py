@@ -26,6 +26,7 @@ __all__ = [
     "PickyTwin",
     "RingleaderTwin",
     "StalenessAwareTwin",
+    "async_minibatch",
     "fedbuff",
     "rennala",
     "ringleader",
@@ -308,16 +309,22 @@ def ringmaster_stop(
 
 def rennala(x1: Tensor, order: Sequence[int], grad: Gradients, *, lr: float, S: int) -> Tensor:
     """Rennala: the mean of S gradients of the newest iterate."""
+    return async_minibatch(x1, order, grad, lr=lr, beta=1.0, B=S)
+
+
+def async_minibatch(x1: Tensor, order: Sequence[int], grad: Gradients, *, lr: float, beta: float, B: int) -> Tensor:
+    """Asynchronous mini-batches around momentum: a step with the mean of B gradients of the newest iterate."""
     batch: list[Tensor] = []
+    m = torch.zeros_like(x1.double())
 
     def receive(worker: int, g: Tensor, delay: int, x: Tensor) -> Tensor:
         if delay == 0:
             batch.append(g)
-        if len(batch) < S:
+        if len(batch) < B:
             return x
-        mean = sum(batch, start=torch.zeros_like(x)) / S
+        m.mul_(1 - beta).add_(sum(batch, start=torch.zeros_like(x)) / B, alpha=beta)
         batch.clear()
-        return x - lr * mean
+        return x - lr * m
 
     return _play(x1, order, grad, receive)
 
