@@ -180,6 +180,7 @@ def test_committed_runs_are_enough_for_the_page(
         (["--methods", "momentum", "momentum"], "The methods momentum, momentum are not all different"),
         (["--seeds", "2000"], "Invalid seed value: 2000 (every method is tuned on it; judge on others)"),
         (["--seeds", "-1"], "Invalid seed value: -1"),
+        (["--seeds", "1e5"], "Invalid --seeds value: '1e5'"),
         (["--processes", "0"], "Invalid --processes value: 0"),
         (["--hours", "nan"], "Invalid --hours value"),
         (["--import", "nowhere.py"], "There is no file 'nowhere.py'"),
@@ -203,7 +204,7 @@ def test_a_dry_run_says_how_long_it_takes(tmp_path: Path, capsys: pytest.Capture
     assert main([*command, "--out", str(tmp_path / "out")]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["missing"] == 4  # two delay models, two configurations
-    assert told["cpu_seconds"] > 0
+    assert told["cpu_seconds"] == told["by_problem"]["quadratic"] > 0
     assert not (tmp_path / "out").exists()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -10,9 +11,12 @@ import pytest
 
 import latecomer as lc
 from latecomer.comparison import median, performance_profile, reached, time_ratios, work_shares
+from latecomer.comparison.page import _winners
 from latecomer.comparison.plan import _target
 from latecomer.comparison.spaces import Space, configurations
+from latecomer.optim import METHODS
 from latecomer.policy import Decision, Policy
+from latecomer.report.style import STYLES
 
 INF = math.inf
 
@@ -145,3 +149,23 @@ def test_every_method_gets_as_many_configurations() -> None:
     assert np.isclose(growing[0]["lr"], 2e-6)
     with pytest.raises(ValueError, match="6 configurations cannot be 4 combinations"):
         configurations(Space(values={"beta": (0.1, 0.01), "gamma": (0.1, 0.9)}), (0.001, 0.1), **given)
+
+
+def test_the_fastest_are_all_named_if_they_tie_and_nobody_who_misses() -> None:
+    def row(problem: str, method: str, time: float, idle: float = 0.0) -> dict[str, Any]:
+        ratio = time / 45.0 if math.isfinite(time) else math.inf
+        return {"problem": problem, "delays": "straggler", "method": method, "time": time, "ratio": ratio, "idle": idle}
+
+    rows = [row("digits", name, 45.0) for name in ("a", "b", "c", "d")] + [row("digits", "waits", 90.0, 0.5)]
+    rows += [row("text", "a", 45.0), row("text", "waits", math.inf, 0.5), row("mnist", "a", math.inf)]
+    found = _winners(pl.DataFrame(rows))
+    assert [each["methods"] for each in found] == ["a, b, c and 1 more", "a", "none"]
+    assert [each["waiting"] for each in found] == ["waits, 2 times", "none", "none"]
+    assert [each["reached"] for each in found] == ["5 of 5", "1 of 2", "0 of 1"]
+    assert [each["time"] for each in found] == ["45", "45", "∞"]
+
+
+def test_every_method_of_the_library_has_a_style_of_its_own() -> None:
+    own = [name for name, method in METHODS.items() if method.files is None]
+    assert set(own) <= STYLES.keys()
+    assert len(set(STYLES.values())) == len(STYLES)

@@ -128,7 +128,7 @@ def test_the_page_in_a_browser(page: Path, width: int, tmp_path: Path) -> None:
         ),
         (
             ["trace", "make", "--out", "{file}", "--durations", "1", "2"],
-            "latecomer: durations belong to --model worker-speeds, not to data-dependent\n",
+            "latecomer: --durations belongs to --model worker-speeds, not to data-dependent\n",
         ),
     ],
 )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 import latecomer as lc
 from latecomer.cli.main import main
@@ -94,6 +96,32 @@ def test_jobs_are_timed_by_group_and_rare_groups_are_looked_for() -> None:
     assert plain.points == 2
 
 
+def test_a_rare_group_has_its_share_of_all_samples_that_were_looked_at() -> None:
+    """One job is timed, which is of one group; the other group is looked for, and found, in three more."""
+    task = lc.Task(
+        torch.nn.Linear(1, 1), lambda model, batch: model(batch).mean(),
+        batch_fn=lambda sample: torch.full((1, 1), float(sample % 2)), group_fn=lambda batch: int(batch.item()),
+        groups=("even", "odd"),
+    )  # fmt: skip
+    found = [time_jobs(task, jobs=1, seed=seed) for seed in range(6)]
+    assert {times.groups for times in found} == {1, 2}
+    for times in found:
+        assert times.shares == (1.0,) or set(times.shares) <= {0.25, 0.5, 0.75, 1 / 3, 2 / 3}
+
+
+def test_what_is_dropped_is_no_sample_and_waiting_is_told() -> None:
+    times = JobTimes([[1.0], [9.0]], shares=[0.75, 0.25])
+    free, drops, stops = (predict_policy(times, 8, name, jobs=4000) for name in ("async", "rennala", "ringmaster-stop"))
+    assert drops.jobs == pytest.approx(8 * drops.updates, rel=0.01)  # batches of eight, and nothing else
+    assert drops.jobs == pytest.approx(free.jobs * (1 - drops.wasted), rel=0.05)
+    assert stops.jobs == stops.updates
+    found = lc.plan(lc.problems.quadratic(), workers=[2], jobs=2, policies={})
+    assert replace(found, times=replace(times, cpu=0.95)).caution == ""
+    waited = replace(found, times=replace(times, cpu=0.4))
+    assert "Jobs used the CPU for 40 % of their time" in waited.caution
+    assert repr(waited).endswith(waited.caution)
+
+
 def test_a_recorded_run_brings_durations_by_group_and_workers_by_speed() -> None:
     trace = lc.delays.SampleCost(3, cost=(1.0, 5.0), slow_share=0.3, speeds=SPEEDS).trace(steps=600, seed=0)
     times = recorded_times(trace)
@@ -120,6 +148,8 @@ task = lc.Task(
     torch.nn.Linear(4, 1), loss, batch_fn=lambda sample: torch.ones(8 if sample % 3 else 64, 4),
     group_fn=lambda batch: int(len(batch) > 8), groups=("short", "long"),
 )
+endless = lc.Task(torch.nn.Linear(4, 1), lambda model, batch: loss(model, batch) * float("nan"),
+                  batch_fn=lambda sample: torch.ones(8, 4))
 broken = lc.Task(torch.nn.Linear(4, 1), loss, batch_fn=lambda sample: torch.ones(8, 5))
 """
 
@@ -171,6 +201,8 @@ def test_the_command_reads_a_record(script: str, tmp_path: Path, capsys: pytest.
         (["--workers", "0"], "Invalid workers value: 0"),
         (["--network", "0"], "Invalid network value: 0"),
         (["--network", "nan"], "Invalid network value: nan"),
+        (["--network", "1e-320"], "runs beyond the largest number"),
+        (["--workers", "4", "x"], "Invalid --workers value: '4', 'x'"),
         (["--jobs", "0"], "Invalid jobs value: 0"),
         (["--samples", "-1"], "Invalid samples value: -1"),
         (["--method", "momentun"], "Unknown method 'momentun'"),
@@ -192,6 +224,8 @@ def test_a_task_that_raises_and_one_that_is_none_get_a_sentence(
 ) -> None:
     assert main(["plan", f"{script}:broken"]) == 2
     assert "Job 0 of the task raised RuntimeError" in capsys.readouterr().err
+    assert main(["plan", f"{script}:endless"]) == 2
+    assert "No job of the task gave a finite gradient" in capsys.readouterr().err
     assert main(["plan", f"{script}:nothing"]) == 2
     assert "has no 'nothing'" in capsys.readouterr().err
     with pytest.raises(TypeError, match="Invalid task: int"):

@@ -28,6 +28,7 @@ _WORDINGS = {
     r"Error parsing (\S+): no type matching \{None\}\|FLOAT could be instantiated from \[(.*?)\].*": (
         r"Invalid \1 value: \2 (expected a number)"
     ),
+    r"Error parsing (\S+): Could not find valid parse for arguments: \[(.*?)\].*": r"Invalid \1 value: \2",
     r"Unrecognized options: (.*)": r"unexpected argument: \1",
     r"Missing from .+?: (\S+) (.*?)\.? \(required\)": r"\1 is missing: \2",
     rf"Error parsing (\S+): {_INT}: (.*)": r"Invalid \1 value: \2 (expected a whole number)",

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import tyro
+
 from .._util.checks import POSITIVE, whole_number
+from .._util.files import writable
 from ._output import print_text
+from .data import look_in
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,7 +21,7 @@ if TYPE_CHECKING:
     from ..experiments import FinishedRun, RunSet, Store, Sweep
     from ..experiments.pieces import Pieces
 
-__all__ = ["Runner"]
+__all__ = ["Runner", "RunsCommand"]
 
 
 @dataclass
@@ -46,6 +51,25 @@ class Runner:
         POSITIVE.check("--hours", self.hours)
         POSITIVE.check("--every", self.every)
         self._begun = self._exported = time.monotonic()
+
+    def prepare(self, out: Path, datasets: Iterable[str], console: Console) -> None:
+        """Fail now and not after hours if a folder cannot be written; import the committed runs, download data.
+
+        Args:
+            out: Where the results will go.
+            datasets: Datasets that runs need.
+            console: Where to print.
+        """
+        from .. import data
+        from ._progress import downloading
+
+        exported = [self.pieces.folder] if self.pieces is not None and self.export else []
+        for folder in (out, self.store.folder, *exported):
+            writable(folder)
+        self.fill(console)
+        for dataset in datasets:
+            with downloading(dataset, console) as on_progress:
+                data.get(dataset, progress=on_progress)
 
     def fill(self, console: Console) -> None:
         """Import the committed runs into the store."""
@@ -95,3 +119,24 @@ class Runner:
                 print_text(console, "The time is up: the same command goes on from here")
                 return False
         return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunsCommand:
+    """What commands have in common that make many runs, and go on where they were killed."""
+
+    from_store: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Run nothing: write the results from runs that are there; those of size standard are the committed ones."""
+    processes: int = 2
+    """Runs at a time, one thread each."""
+    hours: float = 1000.0
+    """Stop after so many hours."""
+    every: float = 20.0
+    """Minutes between additions to the committed runs."""
+    data_dir: Path | None = None
+    """Where the data is; $LATECOMER_DATA or the user's cache if left out."""
+
+    def runner(self, store: Store, pieces: Pieces | None, *, export: bool, dry_run: bool) -> Runner:
+        """Return what makes the runs; data is looked for where the user says."""
+        look_in(self.data_dir)
+        return Runner(store, pieces, export, self.processes, self.hours, self.every, dry_run)

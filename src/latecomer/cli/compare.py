@@ -12,8 +12,7 @@ import tyro
 from .._util.files import writable
 from ._options import Imports, import_all
 from ._output import Json, print_text, show, widen
-from ._runs import Runner
-from .data import look_in
+from ._runs import Runner, RunsCommand
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,11 +26,13 @@ if TYPE_CHECKING:
 __all__ = ["Compare"]
 
 _DATASETS = ("mnist", "cifar10")
+_ROUNDS = 15
+"""Arrivals per worker from which the time is estimated: after fewer, hardly any slow sample has arrived."""
 _PIECES = Path("docs/results/compare/runs")
 
 
 @dataclass(frozen=True)
-class Compare:
+class Compare(RunsCommand):
     """Compare methods by the time to a target, on problems and delay models; can be killed and started again.
 
     Every method is tuned with as many configurations, then run on fresh seeds. Writes a page, a table and figures.
@@ -53,22 +54,12 @@ class Compare:
     """A Python file that registers methods of your own; may be repeated."""
     out: Path = Path("comparison")
     """Folder for the page, the tables and the figures."""
-    from_store: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Run nothing: write them from the runs that are there; those of size standard are the committed ones."""
     store: Path | None = None
     """Folder of the runs; OUT/runs if left out."""
     pieces: Path = _PIECES
     """Folder of the committed runs: in size standard read first, and new runs are added now and then."""
-    processes: int = 2
-    """Runs at a time, one thread each."""
-    hours: float = 1000.0
-    """Stop after so many hours."""
-    every: float = 20.0
-    """Minutes between additions to the committed runs."""
     dry_run: tyro.conf.FlagCreatePairsOff[bool] = False
     """Only print how many runs there are, how many are missing, and about how long they take."""
-    data_dir: Path | None = None
-    """Where the data is; $LATECOMER_DATA or the user's cache if left out."""
     json: Json = False
     """Print the table as JSON on stdout, and everything else on stderr."""
 
@@ -84,13 +75,12 @@ class Compare:
             self.size, methods=self.methods, problems=self.problems, delays=self.delays, seeds=self.seeds,
             imports=[str(file) for file in self.imports],
         )  # fmt: skip
-        look_in(self.data_dir)
         standard = self.size == "standard"
         committed = Pieces(self.pieces) if standard else None
         store = Store(self.store or self.out / "runs")
         if standard and not self.from_store and store.folder.resolve() == self.pieces.resolve():
             raise ValueError(f"--store and --pieces are the same folder, {store.folder}: pass another --store or --out")
-        runner = Runner(store, committed, standard, self.processes, self.hours, self.every, self.dry_run)
+        runner = self.runner(store, committed, export=standard, dry_run=self.dry_run)
         if self.dry_run:
             runner.fill(console)
             self._estimate(plan, store, console)
@@ -100,21 +90,13 @@ class Compare:
         self._write(plan, committed if standard and committed is not None else store, console)
 
     def _make_runs(self, plan: Comparison, runner: Runner, console: Console) -> None:
-        from .. import data
         from ..comparison.runs import run_compared
-        from ._progress import downloading
 
-        for folder in (self.out, runner.store.folder, *([self.pieces] if runner.export else [])):
-            writable(folder)
-        runner.fill(console)
-        for problem in plan.problems:
-            if problem.problem in _DATASETS:
-                with downloading(problem.problem, console) as on_progress:
-                    data.get(problem.problem, progress=on_progress)
+        runner.prepare(self.out, [each.problem for each in plan.problems if each.problem in _DATASETS], console)
         runner.run(_stages(plan, runner.store), run_compared, console)
 
     def _estimate(self, plan: Comparison, store: Store, console: Console) -> None:
-        """Print the CPU time of the missing runs, from a few updates per method, problem and delay model.
+        """Print the CPU time of the missing runs by problem, from some updates per method.
 
         Before the tuning is done, judging runs count as missing.
         """
@@ -122,12 +104,16 @@ class Compare:
         from ._progress import working
 
         tuning = missing(plan.tuning(), store)
+        seconds: dict[str, float] = {}
         with working("Measuring", console):
-            seconds = sum(
-                estimate_seconds([run for run in plan.expected(cell) if run.key not in store]) for cell in plan.cells
-            )
-        words = f"{len(tuning):,} tuning runs are missing; with the judging runs about {seconds / 3600:.2f} CPU-hours"
-        show(console, words, {"missing": len(tuning), "cpu_seconds": seconds})
+            for problem in plan.problems:
+                cells = [cell for cell in plan.cells if cell.problem == problem.problem]
+                todo = [run for cell in cells for run in plan.expected(cell) if run.key not in store]
+                seconds[problem.problem] = estimate_seconds(todo, updates=_ROUNDS * plan.workers)
+        each = ", ".join(f"{name} {own / 3600:.2f}" for name, own in seconds.items())
+        total = sum(seconds.values())
+        words = f"{len(tuning):,} tuning runs are missing; with the judging runs about {total / 3600:.2f} CPU-hours"
+        show(console, f"{words} ({each})", {"missing": len(tuning), "cpu_seconds": total, "by_problem": seconds})
 
     def _write(self, plan: Comparison, runs: FinishedRuns, console: Console) -> None:
         from ..comparison.page import write_comparison

@@ -81,10 +81,15 @@ class PlanCommand:
         link = "shared memory" if self.network is None else f"{_seconds(found.network.seconds(times.size))} per copy"
         words = f"{times.size / 1e6:,.3g} MB of parameters, {link}; server {_seconds(times.server)} per contribution"
         print_text(console, words)
-        data = {"rows": found.table.to_dicts(), "advice": list(found.advice), "groups": groups}
+        data = {
+            "rows": found.table.to_dicts(),
+            "advice": list(found.advice),
+            "caution": found.caution,
+            "groups": groups,
+        }
         widen(console)
         show(console, _table(found), data | {"server": times.server, "size": times.size})
-        for sentence in found.advice:
+        for sentence in filter(None, (*found.advice, found.caution)):
             print_text(console, sentence)
         if self.csv is not None:
             with atomic(self.csv) as temporary:
@@ -97,16 +102,21 @@ def _table(found: Plan) -> Table:
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, title=f"Predictions; time for {found.samples:,} samples")
-    for name in ("workers", "scheme", "updates/s", "samples/s", "x synchronous", "idle", "mean delay", "time"):
+    for name in ("workers", "scheme", "updates/s", "samples/s", "x sync", "wasted", "idle", "delay", "time"):
         table.add_column(name, justify="left" if name == "scheme" else "right", no_wrap=True)
     for row in found.table.iter_rows(named=True):
         faster = f"{row['faster']:.2f}"
         faster += "" if row["low"] is None else f" ({row['low']:.1f}-{row['high']:.1f})"
         table.add_row(
-            f"{row['workers']}", row["scheme"], f"{row['updates']:.4g}", f"{row['samples']:.4g}", faster,
-            f"{row['idle']:.0%}", f"{row['delay']:.1f}", _seconds(row["seconds"]),
+            f"{row['workers']}", row["scheme"], _rate(row["updates"]), _rate(row["samples"]), faster,
+            f"{row['wasted']:.0%}", f"{row['idle']:.0%}", f"{row['delay']:.1f}", _seconds(row["seconds"]),
         )  # fmt: skip
     return table
+
+
+def _rate(rate: float) -> str:
+    """Return a rate with three digits, or as a whole number."""
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
 def _seconds(seconds: float) -> str:

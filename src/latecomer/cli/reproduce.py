@@ -11,8 +11,7 @@ import tyro
 
 from .._util.files import writable
 from ._output import Json, print_text, show
-from ._runs import Runner
-from .data import look_in
+from ._runs import Runner, RunsCommand
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,7 +43,7 @@ _NO_IMAGENET = "CIFAR-10 from ImageNet weights, which cannot be downloaded here:
 
 
 @dataclass(frozen=True)
-class ReproduceCommand:
+class ReproduceCommand(RunsCommand):
     """Run the paper's experiments and write verdicts, tables, figures and a page; can be killed and started again.
 
     Missing data is downloaded. Runs that are there are not repeated. There is no --seed: the size fixes all seeds.
@@ -58,8 +57,6 @@ class ReproduceCommand:
     """quick: a miniature, minutes, decides nothing; standard: the plan, days; paper: the paper's whole grids."""
     out: Path = Path("reproduction")
     """Folder for verdicts, tables, figures and the page."""
-    from_store: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Run nothing: write them from the runs that are there; those of size standard are the committed ones."""
     stages: tuple[str, ...] = ()
     """Only these stages, in this order: choose, judge, curves, figure, cifar10, readings."""
     store: Path | None = None
@@ -68,16 +65,8 @@ class ReproduceCommand:
     """Folder of the committed runs: read first; in size standard new runs are added now and then, and at the end."""
     weights: Path | None = None
     """File of ResNet-18 weights to fine-tune from on CIFAR-10, such as ImageNet's."""
-    processes: int = 2
-    """Runs at a time, one thread each."""
-    hours: float = 1000.0
-    """Stop after so many hours."""
-    every: float = 20.0
-    """Minutes between additions to the committed runs."""
     dry_run: tyro.conf.FlagCreatePairsOff[bool] = False
     """Only print how many runs the next sweep has, and how many are missing."""
-    data_dir: Path | None = None
-    """Where the data is; $LATECOMER_DATA or the user's cache if left out."""
     json: Json = False
     """Print the verdicts as JSON on stdout, and everything else on stderr."""
 
@@ -93,7 +82,7 @@ class ReproduceCommand:
         committed = Pieces(self.pieces) if self.size != "quick" else None
         store = Store(self.store or (Path("runs") if self.size == "standard" else self.out / "runs"))
         standard = self.size == "standard"
-        runner = Runner(store, committed, standard, self.processes, self.hours, self.every, self.dry_run)
+        runner = self.runner(store, committed, export=standard, dry_run=self.dry_run)
         if not self.from_store:
             print_text(console, self._first_line())
             self._make_runs(stages, runner, console)
@@ -125,22 +114,14 @@ class ReproduceCommand:
     # ---- runs ---------------------------------------------------------------------------------------------------
 
     def _make_runs(self, stages: list[str], runner: Runner, console: Console) -> None:
-        from .. import data
         from ..paper.plan import run_planned
         from ..paper.weights import add_file
-        from ._progress import downloading
 
-        look_in(self.data_dir)
-        for folder in (self.out, runner.store.folder, *([self.pieces] if self.size == "standard" else [])):
-            writable(folder)
-        runner.fill(console)
-        if not self.dry_run:
-            for dataset in {"mnist" if stage != "cifar10" else "cifar10": None for stage in stages}:
-                with downloading(dataset, console) as on_progress:
-                    data.get(dataset, progress=on_progress)
-            if self.weights is not None:
-                writable(self._weights_folder)
-                add_file(self._weights_folder, self.weights)
+        datasets = {"mnist" if stage != "cifar10" else "cifar10": None for stage in stages}
+        runner.prepare(self.out, () if self.dry_run else datasets, console)
+        if self.weights is not None and not self.dry_run:
+            writable(self._weights_folder)
+            add_file(self._weights_folder, self.weights)
         sweeps = (
             (f"{stage}, {sweep.name}", sweep)
             for stage in stages

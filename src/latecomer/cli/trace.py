@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
 from .._util.files import atomic, writable_file
+from ._options import Pairs, named_in_file, pairs, raised_by
 from ._output import Json, print_text, show
 
 if TYPE_CHECKING:
@@ -17,6 +20,23 @@ if TYPE_CHECKING:
     from ..delays import DelayModel
 
 __all__ = ["Make", "Show"]
+
+
+_DRAWN, _CLOCK = ("data-dependent", "uniform"), ("worker-speeds", "sample-cost", "measured-durations")
+_BELONGS = {
+    "slow_share": (*_DRAWN, "constant", "worker-speeds", "sample-cost"),
+    "exact": _DRAWN,
+    "dependent": (*_DRAWN, "sample-cost"),
+    "durations": ("worker-speeds",),
+    "noise": ("worker-speeds",),
+    "costs": ("sample-cost",),
+    "speeds": ("sample-cost",),
+    "file": ("measured-durations", "measured-delays"),
+    "factor": _CLOCK,
+    "network": _CLOCK,
+    "server": _CLOCK,
+}
+"""Models that an option is about; the others refuse it."""
 
 
 @dataclass(frozen=True)
@@ -28,61 +48,130 @@ class Make:
 
     out: Path
     """File to write (Parquet)."""
-    model: Literal["data-dependent", "uniform", "constant", "worker-speeds", "sample-cost"] = "data-dependent"
+    model: Literal[
+        "data-dependent", "uniform", "constant", "worker-speeds", "sample-cost", "measured-durations", "measured-delays"
+    ] = "data-dependent"
     """The delay model: which worker finishes when."""
-    workers: int = 7
-    """Number of workers; as many as durations are given (worker-speeds)."""
+    workers: int | None = None
+    """Number of workers; 7, or as many as durations, speeds or a file have, if left out."""
     steps: int = 3750
     """Number of arrivals."""
     seed: int = 0
     """Seed of all random draws."""
     slow_share: float = 0.1
-    """Share of slow samples."""
+    """Share of slow samples (all but measured models)."""
     exact: bool = True
     """Exact slow share; the paper's literal rule otherwise (data-dependent, uniform)."""
     dependent: bool = True
     """Whether the wait depends on the sample (data-dependent, uniform, sample-cost)."""
     durations: tuple[float, ...] = ()
     """Mean duration of a job for each worker (worker-speeds); 1, 2, 3, ... if left out."""
-    noise: Literal["fixed", "exponential", "uniform", "lognormal"] = "fixed"
-    """How durations vary (worker-speeds)."""
+    noise: Literal["fixed", "exponential", "uniform", "lognormal", "pareto"] = "fixed"
+    """How durations vary (worker-speeds); pareto has a heavy tail."""
     costs: tuple[float, float] = (1.0, 10.0)
     """Duration of a job on a fast and on a slow sample (sample-cost)."""
+    speeds: tuple[float, ...] = ()
+    """Factor on the durations of each worker (sample-cost); all 1 if left out."""
+    file: Path | None = None
+    """A CSV file of measured durations or delays, or for measured-durations a recorded trace (.parquet)."""
+    factor: str | None = None
+    """A function of worker and time by which durations are multiplied, path/to/script.py:factor (models with a clock:
+    worker-speeds, sample-cost, measured-durations)."""
+    network: float = 0.0
+    """Seconds per job on the network (models with a clock)."""
+    server: float = 0.0
+    """Seconds per arrival that the server is busy (models with a clock)."""
+    policy: str | None = None
+    """The server's policy by name; without one every arrival is an update."""
+    set: Pairs = ()
+    """Options of the policy as name=value, such as R=4."""
     json: Json = False
     """Print the summary as JSON on stdout, and everything else on stderr."""
 
     def run(self, console: Console) -> None:
         """Make, check and save the trace."""
-        from .. import delays
+        from ..policy import as_policy
         from ..trace.summary import summary
 
-        share = self.slow_share
-        options: dict[str, Any] = {"exact": self.exact, "dependent": self.dependent}
-        if self.durations and self.model != "worker-speeds":
-            raise ValueError(f"durations belong to --model worker-speeds, not to {self.model}")
-        workers = len(self.durations) or self.workers
-        if self.workers not in (7, workers):
-            raise ValueError(
-                f"{len(self.durations)} durations are given for {self.workers} workers: leave --workers out"
-            )
-        model: DelayModel
-        match self.model:
-            case "data-dependent":
-                model = delays.DataDependent(workers, share, **options)
-            case "uniform":
-                model = delays.Uniform(workers, share, **options)
-            case "constant":
-                model = delays.Constant(workers, share)
-            case "worker-speeds":
-                durations = self.durations or tuple(float(i + 1) for i in range(workers))
-                model = delays.WorkerSpeeds(durations, self.noise, slow_share=share)
-            case "sample-cost":
-                model = delays.SampleCost(workers, self.costs, share, dependent=self.dependent)
+        for option in fields(self):
+            models = _BELONGS.get(option.name, (self.model,))
+            if self.model not in models and getattr(self, option.name) != option.default:
+                name = option.name.replace("_", "-")
+                raise ValueError(f"--{name} belongs to --model {' or '.join(models)}, not to {self.model}")
+        model = self._with_costs(self._made())
+        if self.set and self.policy is None:
+            raise ValueError("--set has options of a policy: name it with --policy")
+        policy = as_policy(self.policy, model.workers, pairs(self.set))
         writable_file(self.out)
-        trace = model.trace(self.steps, self.seed)
+        trace = model.trace(self.steps, self.seed, policy)
         trace.save(self.out)
         show(console, trace.describe(), {**summary(trace), "trace": self.out})
         print_text(console, f"\nTrace written to {self.out}")
+
+    def _made(self) -> DelayModel:
+        """Return the model without the costs around it."""
+        from .. import delays
+
+        given = len(self.durations or self.speeds)
+        if given and self.workers not in (None, given):
+            what = "durations" if self.durations else "speeds"
+            raise ValueError(f"{given} {what} are given for {self.workers} workers: leave --workers out")
+        workers, share = given or (7 if self.workers is None else self.workers), self.slow_share
+        options: dict[str, Any] = {"exact": self.exact, "dependent": self.dependent}
+        match self.model:
+            case "data-dependent":
+                return delays.DataDependent(workers, share, **options)
+            case "uniform":
+                return delays.Uniform(workers, share, **options)
+            case "constant":
+                return delays.Constant(workers, share)
+            case "worker-speeds":
+                durations = self.durations or tuple(float(i + 1) for i in range(workers))
+                return delays.WorkerSpeeds(durations, self.noise, slow_share=share)
+            case "sample-cost":
+                speeds = self.speeds or None
+                return delays.SampleCost(workers, self.costs, share, speeds=speeds, dependent=self.dependent)
+        return self._measured()
+
+    def _measured(self) -> DelayModel:
+        from ..delays import MeasuredDelays, MeasuredDurations
+        from ..trace import Trace
+
+        if self.file is None:
+            raise ValueError(f"--model {self.model} needs a --file with what was measured")
+        if self.model == "measured-delays":
+            return MeasuredDelays(self.file, self.workers)
+        recorded = self.file.suffix == ".parquet"
+        model = MeasuredDurations.of(Trace.load(self.file)) if recorded else MeasuredDurations.read(self.file)
+        if self.workers not in (None, model.workers):
+            raise ValueError(f"{self.file} has {model.workers} workers, not {self.workers}: leave --workers out")
+        return model
+
+    def _with_costs(self, model: DelayModel) -> DelayModel:
+        """Return the model with changing speeds and with the network and the server, as far as they were given."""
+        from ..delays import ClockModel, TimeVarying, WithCosts
+
+        if not isinstance(model, ClockModel):
+            return model
+        if self.factor is not None:
+            model = TimeVarying(model, _factor(self.factor))
+        return WithCosts(model, network=self.network, server=self.server) if self.network or self.server else model
+
+
+def _factor(words: str) -> Callable[[int, float], float]:
+    """Return the function of the user's; what it raises becomes a sentence."""
+    found = named_in_file(words, "factor")
+    if not callable(found):
+        raise TypeError(f"{words} is of type {type(found).__name__} (expected a function of worker and time)")
+
+    @functools.wraps(found)
+    def factor(worker: int, time: float) -> float:
+        try:
+            return found(worker, time)  # type: ignore[no-any-return]  # TimeVarying checks it
+        except Exception as error:
+            raise ValueError(raised_by(words, error)) from error
+
+    return factor
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import traceback
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,7 @@ import tyro
 
 from .._util.checks import AT_LEAST_ZERO
 from .._util.files import atomic, writable, writable_file
-from .._util.imports import import_file
-from ._options import Imports, Pairs, hyper_parameters, import_all
+from ._options import Imports, Pairs, hyper_parameters, import_all, named_in_file, raised_by
 from ._output import Json, print_text, show
 
 if TYPE_CHECKING:
@@ -239,24 +237,12 @@ def load_task(words: str) -> Any:
     """Import ``path/to/script.py:name`` and return the task; a function is called."""
     from ..problems import Problem
 
-    file, colon, name = words.rpartition(":")
-    if not colon or not file.endswith(".py") or not name.isidentifier():
-        raise ValueError(f"Invalid task {words!r} (expected a Python file and a name in it: path/to/script.py:task)")
-    path = Path(file)
-    if not path.is_file():
-        raise ValueError(f"There is no file {file!r} to take a task from")
-    module = import_file(file)
-    if not hasattr(module, name):
-        raise ValueError(f"{file} has no {name!r}")
-    task = getattr(module, name)
+    task = named_in_file(words, "task")
     if not isinstance(task, Problem):
         try:
             task = task() if callable(task) else task
         except (Exception, SystemExit) as error:
-            reason = traceback.extract_tb(error.__traceback__)[-1]
-            raise ValueError(
-                f"{words} raises {type(error).__name__}: {error} ({reason.filename}, line {reason.lineno})"
-            ) from error
+            raise ValueError(raised_by(words, error)) from error
     if not isinstance(task, Problem):
         raise TypeError(
             f"{words} is of type {type(task).__name__} (expected a latecomer.Task, or a function that returns one)"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from ..report.style import FAST, GREY, INK, SLOW, Axes, Figure, style_of, tidy
+from ..report.style import FAST, GREY, INK, SLOW, Axes, Figure, LogLocator, NullFormatter, style_of, tidy
 from .results import FACTORS, Results
 from .statistics import median
 
@@ -17,7 +17,9 @@ __all__ = ["group_losses", "profiles", "times", "work"]
 _COLOURED = 8
 """Curves that get a colour and a name; the others are grey."""
 _WIDE = 20
-"""Losses that differ by more than this factor are drawn on a log scale; on a narrower one its labels overlap."""
+"""Losses that differ by more than this factor are drawn on a log scale."""
+_VERY_WIDE = 1000
+"""From this factor on a log scale has labels at powers of ten alone."""
 
 
 def _panels(titles: Sequence[str], rows: int, wide: float = 9.6) -> tuple[Figure, list[Axes]]:
@@ -33,6 +35,15 @@ def _panels(titles: Sequence[str], rows: int, wide: float = 9.6) -> tuple[Figure
 def _methods(axes: Axes, methods: Sequence[str]) -> None:
     axes.set_yticks(range(len(methods)), methods, fontsize=8.5)
     axes.set_ylim(len(methods) - 0.5, -0.5)
+
+
+def _log_scale(axes: Axes, ratio: float) -> None:
+    """Draw on a log scale with few labels, so that they do not overlap in a narrow panel."""
+    axes.set_xscale("log")
+    if ratio < _VERY_WIDE:  # decades alone could be a single label
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+    axes.xaxis.set_major_formatter(lambda loss, _: f"{loss:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def profiles(found: Results) -> Figure:
@@ -98,20 +109,21 @@ def group_losses(found: Results, problem: str) -> Figure:
     """Draw the last loss of the fastest and of the slowest group: medians over seeds."""
     figure, panels, order = _by_delays(found, problem)
     for axes, part in panels:
+        drawn: list[float] = []
         for place, method in enumerate(order):
             rows = part.filter(method=method)
             values = [median(rows[name].drop_nulls().to_list()) for name in ("loss_fast", "loss_slow")]
+            drawn += [value for value in values if value > 0]
             axes.plot(values, [place] * 2, color=GREY, linewidth=1)
             for value, colour in zip(values, (FAST, SLOW), strict=True):
                 axes.plot(value, place, "D", color=colour, markersize=4.5)
-        losses = [loss for name in ("loss_fast", "loss_slow") for loss in part[name].drop_nulls() if loss > 0]
-        if losses and max(losses) > _WIDE * min(losses):
-            axes.set_xscale("log")
+        if drawn and max(drawn) > _WIDE * min(drawn):
+            _log_scale(axes, max(drawn) / min(drawn))
         axes.set_xlabel("last loss")
         _methods(axes, order)
     handles = [panels[0][0].plot([], [], "D", color=colour)[0] for colour in (FAST, SLOW)]
     words = ["fast group", "slow group"]
-    figure.legend(handles, words, loc="outside upper right", frameon=False, fontsize=9, ncols=2)
+    figure.legend(handles, words, loc="outside upper left", frameon=False, fontsize=9, ncols=2)
     return figure
 
 
@@ -134,7 +146,7 @@ def work(found: Results) -> Figure | None:
         axes.set_xlabel("share of the workers' time")
         _methods(axes, methods)
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper right", frameon=False, fontsize=9, ncols=2)
+    figure.legend(handles, labels, loc="outside upper left", frameon=False, fontsize=9, ncols=2)
     return figure
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import polars as pl
 
-from .._util.files import atomic
-from ..report.html import Markup, TablePart, cell, render
+from ..report.html import TablePart, cell
 from ..report.markdown import Part, write_page
-from ..report.style import Figure, save_figure
+from ..report.page import Drawn, write_html, write_tables
 from . import figures
 from .results import Results
 from .settings import DELAYS, TUNING_SEED
@@ -23,6 +22,10 @@ _COLUMNS = {
     "updates": "updates", "final": "last {metric}", "loss_fast": "fast loss", "loss_slow": "slow loss",
     "wasted": "thrown away", "idle": "idle", "delay": "delay",
 }  # fmt: skip
+_WAITS = 0.05
+"""A method waits if its workers are idle for more than this share of the time."""
+_TIED = 3
+"""So many methods with the same time are named."""
 _SHOWN = (
     "Medians over seeds, in seconds of the virtual clock. ∞: half of the runs or more missed the target. Fast and slow "
     "loss: the last loss of the fastest and the slowest group. Thrown away: share of the workers' busy time that went "
@@ -39,26 +42,20 @@ def write_comparison(found: Results, folder: Path, made_by: str, goes_on: str) -
         made_by: The command that wrote it.
         goes_on: The command that makes the missing runs.
     """
-    drawn_in = folder / "figures"
-    drawn_in.mkdir(exist_ok=True)
     summary = found.summary()
-    tables = {"comparison": summary, "runs": found.runs, "profiles": found.profiles()}
-    for name, table in tables.items():
-        with atomic(folder / f"{name}.csv") as temporary:
-            table.write_csv(temporary)
+    write_tables(folder, {"comparison": summary, "runs": found.runs, "profiles": found.profiles()})
     parts = _parts(found, summary)
     in_markdown = [
         Part(part.table.columns, [[text for _, text in row] for row in part.rows], part.title, part.words)
         for part in parts
     ]
     write_page(folder, "comparison", "methods on one clock", in_markdown, made_by)
-    drawn = [
-        {"id": name, "svg": Markup(save_figure(figure, drawn_in, name)), "caption": caption, "wide": wide}
-        for name, figure, caption, wide in _figures(found)
-    ]
     plan = found.comparison
-    text = render(
+    return write_html(
+        folder,
+        "comparison",
         "compare.html",
+        _figures(found),
         plan=plan,
         counts=", ".join(
             _counted(len(several), what)
@@ -70,16 +67,11 @@ def write_comparison(found: Results, folder: Path, made_by: str, goes_on: str) -
         complete=found.complete,
         progress=[{"stage": s, "planned": found.planned[s], "there": found.there[s]} for s in found.planned],
         winners=_winners(summary),
-        figures=drawn,
         parts=parts,
         shown=_SHOWN,
         made_by=made_by,
         goes_on=goes_on,
     )
-    page = folder / "comparison.html"
-    with atomic(page) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    return page
 
 
 def _parts(found: Results, summary: pl.DataFrame) -> list[TablePart]:
@@ -113,42 +105,51 @@ def _percent(share: float) -> str:
 
 
 def _winners(summary: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return per cell the fastest method and the fastest one that waits, if any."""
+    """Return per cell the fastest methods, several if they tie, and the fastest of those that wait."""
     found = []
     for (problem, delays), own in summary.group_by(["problem", "delays"], maintain_order=True):
-        best = own.row(0, named=True)
-        waits = own.filter(pl.col("idle") > 0.05)
+        reach = own.filter(pl.col("time").is_finite())
+        waiting = reach.filter(pl.col("idle") > _WAITS)
+        behind = "" if waiting.is_empty() else f", {waiting['ratio'][0]:.3g} times"
         found.append(
             {
-                "problem": problem, "delays": delays, "method": best["method"], "time": cell(best["time"]),
-                "reached": f"{int((own['time'].is_finite()).sum())} of {own.height}",
-                "waiting": "" if waits.is_empty() else f"{waits['method'][0]} ({cell(waits['ratio'][0])})",
+                "problem": problem, "delays": delays, "methods": _named(reach), "waiting": _named(waiting) + behind,
+                "time": "∞" if reach.is_empty() else cell(reach["time"][0]),
+                "reached": f"{reach.height} of {own.height}",
             }
         )  # fmt: skip
     return found
 
 
-def _figures(found: Results) -> Iterator[tuple[str, Figure, str, bool]]:
+def _named(fastest_first: pl.DataFrame) -> str:
+    """Return the first method, and those that are as fast: a time is known at the resolution of evaluations."""
+    if fastest_first.is_empty():
+        return "none"
+    tied = fastest_first.filter(pl.col("time") == fastest_first["time"][0])["method"].to_list()
+    more = f" and {len(tied) - _TIED} more" if len(tied) > _TIED else ""
+    return ", ".join(tied[:_TIED]) + more
+
+
+def _figures(found: Results) -> Iterator[Drawn]:
     if found.runs.is_empty():
         return
     yield (
         "profiles", figures.profiles(found),
         "Share of the instances (problem, delay model, seed) that a method solves within a factor of the fastest "
-        "method's time. The eight best have colours, the others are grey.", True,
+        "method's time. The eight best have colours, the others are grey.",
     )  # fmt: skip
     for problem in found.runs["problem"].unique(maintain_order=True):
         yield (
             f"times-{problem}", figures.times(found, problem),
             f"{problem}: time to target over the fastest method's median. One dot per seed, bars are medians; a cross "
-            "and a number: so many runs missed the target.", True,
+            "and a number: so many runs missed the target.",
         )  # fmt: skip
         if found.runs.filter(problem=problem)["loss_slow"].is_not_null().any():
             yield (
                 f"groups-{problem}", figures.group_losses(found, problem),
                 f"{problem}: the last loss of the fastest and of the slowest group of samples, medians over seeds.",
-                True,
             )  # fmt: skip
     drawn = figures.work(found)
     if drawn is not None:
         caption = "Idle time and thrown-away work, means over problems and seeds. Methods without either are left out."
-        yield "work", drawn, caption, True
+        yield "work", drawn, caption

@@ -15,7 +15,7 @@ from .._util.memory import check_memory
 from .._util.seeds import sample_seeds
 from ..policy import PolicyLike
 from ..trace import Header, Trace
-from .schedule import ordered_trace, own_policy
+from .schedule import checked_time, ordered_trace, own_policy
 
 __all__ = ["DelayModel", "arrivals_trace", "async_trace", "group_names", "group_shares"]
 
@@ -187,6 +187,7 @@ def async_trace(
     columns["status"][ticket] = 0
     columns["group"][ticket] = group
     if end is not None:
+        checked_time(float(end.max(initial=0.0)), model)
         columns["start"] = np.concatenate([np.zeros(workers), end[:-1]])
         columns["end"][ticket] = end
     header = Header(

@@ -193,7 +193,8 @@ class WorkerSpeeds(ClockModel):
                 if more > 0:
                     jobs = self._draw(generator, i, more)
                     done = ends[i][-1] if len(ends[i]) else 0.0
-                    ends[i] = np.concatenate([ends[i], done + np.cumsum(jobs)])
+                    with np.errstate(over="ignore"):  # a clock that reaches infinity is refused at the end
+                        ends[i] = np.concatenate([ends[i], done + np.cumsum(jobs)])
             time = np.concatenate(ends)
             worker = np.repeat(np.arange(self.workers, dtype=np.int32), [len(e) for e in ends])
             horizon = min(float(e[-1]) for e in ends)  # after it, arrivals of some worker may be missing

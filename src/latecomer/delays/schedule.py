@@ -14,7 +14,7 @@ from ..policy.asking import STUCK, allowed, cancelled, decided
 from ..policy.base import InFlight
 from ..trace import Trace
 
-__all__ = ["Jobs", "Schedule", "clocked_trace", "ordered_trace", "own_policy"]
+__all__ = ["Jobs", "Schedule", "checked_time", "clocked_trace", "ordered_trace", "own_policy"]
 
 Jobs = Callable[[int, int], tuple[float, int]]
 """A function of ticket and worker that returns the duration of the job and the group of its sample."""
@@ -139,10 +139,17 @@ def clocked_trace(
             end, _, _, ticket, group = heapq.heappop(heap)
             if schedule.in_flight.get(ticket.worker) is ticket:
                 break
-        now = max(now, end) + server_seconds
+        now = checked_time(max(now, end) + server_seconds, model)
         schedule.arrive(ticket.worker, group, now)
         if schedule.arrivals == steps:
             return schedule.trace(model)
+
+
+def checked_time(time: float, model: str) -> float:
+    """Return the time of an arrival; raise if the clock has reached infinity, after which nothing has an order."""
+    if time == math.inf:
+        raise ValueError(f"The clock of {model} runs beyond the largest number: use shorter durations")
+    return time
 
 
 def _job(jobs: Jobs, ticket: Ticket, groups: int, model: str) -> tuple[float, int]:

@@ -179,7 +179,9 @@ def _then_clean_up(runs: Iterator[FinishedRun], store: Store) -> Iterator[Finish
 
 
 def estimate_seconds(runs: Sequence[RunSpec], updates: int = 20) -> float:
-    """Estimate the CPU time of runs from a few updates and evaluations per method.
+    """Estimate the CPU time of runs from a few updates and evaluations per method; all are of one problem.
+
+    Where slow samples arrive late, the first arrivals are the cheap ones: take more updates than workers then.
 
     Examples:
         >>> run = RunSpec("quadratic", "momentum", "uniform", 100, delay_options={"workers": 2}, options={"lr": 0.1})

@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from ..report.html import Markup, TablePart, render
-from ..report.style import Figure, save_figure
+from ..report.html import TablePart
+from ..report.page import Drawn, write_html, write_tables
 from .evidence import OURS, PAPER, TESTS, TRAINED
 from .figures import evidence as figures
 from .plan import COMMON_CLIP
@@ -44,34 +44,23 @@ def write_evidence(found: Findings, folder: Path, made_by: str, goes_on: str) ->
         made_by: The command that wrote it.
         goes_on: The command that makes the missing runs.
     """
-    drawn_in = folder / "figures"
-    drawn_in.mkdir(exist_ok=True)
-    verdicts, power = verdict_table(found), power_table(found)
-    verdicts.write_csv(folder / "verdicts.csv")
-    power.write_csv(folder / "power.csv")
-    parts = _parts(found)
-    for part in parts:
-        part.table.write_csv(folder / f"{part.id}.csv")
-    drawn = [
-        {"id": name, "svg": Markup(save_figure(figure, drawn_in, name)), "caption": caption}
-        for name, figure, caption in _figures(found)
-    ]
-    text = render(
+    verdicts, power, parts = verdict_table(found), power_table(found), _parts(found)
+    write_tables(folder, {"verdicts": verdicts, "power": power, **{part.id: part.table for part in parts}})
+    return write_html(
+        folder,
+        "evidence",
         "evidence.html",
+        _figures(found),
         verdicts=list(verdicts.iter_rows(named=True)),
         counts=_counts(verdicts),
         missing=found.missing,
         progress=found.progress,
         scale=found.scale,
         power=_shortened(power, found),
-        figures=drawn,
         parts=parts,
         made_by=made_by,
         goes_on=goes_on,
     )
-    page = folder / "evidence.html"
-    page.write_text(text, encoding="utf-8")
-    return page
 
 
 def _counts(verdicts: pl.DataFrame) -> str:
@@ -134,8 +123,8 @@ def _parts(found: Findings) -> list[TablePart]:
     return parts
 
 
-def _figures(found: Findings) -> list[tuple[str, Figure, str]]:
-    drawn: list[tuple[str, Figure, str]] = []
+def _figures(found: Findings) -> list[Drawn]:
+    drawn: list[Drawn] = []
     if found.judged is not None:
         ours = sum(method not in PAPER for method in set(found.judged["method"]))
         drawn += [

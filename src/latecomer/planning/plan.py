@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ WORTH_IT = 1.2
 """Asynchrony is advised from so many times the samples per second of the best synchronous scheme on."""
 _REPLICATES = 20
 _FULL = 0.2
+_BUSY = 0.8
+"""Below so many CPU seconds per second, jobs that were timed alone waited."""
 SYNCHRONOUS, BUCKETS, ASYNC = "synchronous", "synchronous, buckets", "async"
 
 
@@ -33,9 +36,9 @@ class Plan:
     Attributes:
         times: The durations that it rests on.
         network: The network.
-        table: One row per number of workers and scheme: ``updates`` and ``samples`` per second, ``faster`` than
-            synchronous with its 90 % bootstrap interval, ``idle``, ``delay``, ``wasted``, and ``seconds`` to the same
-            number of samples.
+        table: One row per number of workers and scheme: ``updates`` per second, ``samples`` per second that enter an
+            update, ``faster`` than synchronous with its 90 % bootstrap interval, ``idle``, ``delay``, ``wasted``, and
+            ``seconds`` to the same number of samples.
         advice: One sentence or two per number of workers.
         samples: The number of samples that ``seconds`` is about.
     """
@@ -46,8 +49,18 @@ class Plan:
     advice: tuple[str, ...]
     samples: int
 
+    @property
+    def caution(self) -> str:
+        """Why the timed durations may not be those of a worker; empty if there is no reason to think so."""
+        if self.times.cpu > _BUSY:
+            return ""
+        return (
+            f"Jobs used the CPU for {100 * self.times.cpu:.0f} % of their time. If they wait for nothing of their own, "
+            "other programs slowed them down: repeat it on a quiet machine, or pass the record of a run."
+        )
+
     def __repr__(self) -> str:
-        return "\n".join(self.advice)
+        return "\n".join(filter(None, (*self.advice, self.caution)))
 
 
 def plan(
@@ -106,12 +119,13 @@ def plan(
         found = _predicted(times, count, link, schemes, seed)
         span = _interval(times, count, link, seed)
         for name, each in found.items():
+            rate = each.jobs * times.samples
             low, high = span if name == ASYNC else (None, None)
             rows.append(
                 {
-                    "workers": count, "scheme": name, "updates": each.updates, "samples": each.jobs * times.samples,
+                    "workers": count, "scheme": name, "updates": each.updates, "samples": rate,
                     "faster": each.jobs / found[SYNCHRONOUS].jobs, "low": low, "high": high, "idle": each.idle,
-                    "delay": each.delay, "wasted": each.wasted, "seconds": samples / (each.jobs * times.samples),
+                    "delay": each.delay, "wasted": each.wasted, "seconds": samples / rate if rate else math.inf,
                 }
             )  # fmt: skip
         advice.append(_advice(count, found))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._util.checks import POSITIVE, whole_number
-from ..delays.schedule import Schedule
+from ..delays.schedule import Schedule, checked_time
 from ..policy import PolicyLike, Ticket, as_policy
 from .timing import JobTimes
 
@@ -48,11 +48,11 @@ class Prediction(NamedTuple):
     """What is predicted for a number of workers.
 
     Attributes:
-        jobs: Contributions per second.
+        jobs: Contributions per second that enter an update; those that are dropped or cancelled do not count.
         updates: Updates per second.
         idle: Share of the workers' time in which they compute nothing.
         delay: Mean delay, in updates.
-        wasted: Share of the contributions that were dropped or cancelled.
+        wasted: Share of the jobs whose contributions were dropped or cancelled.
     """
 
     jobs: float
@@ -137,6 +137,7 @@ def predict_policy(
     marks: list[tuple[float, int]] = []  # time and updates after every arrival
     while schedule.arrivals < count:
         ticket, group, now = clock.next()
+        checked_time(now, "a prediction with these durations and this network")
         if schedule.in_flight.get(ticket.worker) is not ticket:  # it was cancelled
             continue
         for stale in schedule.arrive(ticket.worker, group, now):
@@ -147,14 +148,15 @@ def predict_policy(
     first = int(_WARM_UP * count) if count > 10 else 0
     begin, before = marks[first - 1] if first else (0.0, 0)
     seconds = marks[-1][0] - begin
-    thrown = (trace.status[first:] == "dropped").sum() + sum(at > begin for at in clock.stopped)
+    dropped = int((trace.status[first:] == "dropped").sum())
+    stopped = sum(at > begin for at in clock.stopped)
     arrived = count - first
     return Prediction(
-        arrived / seconds,
+        (arrived - dropped) / seconds,
         (marks[-1][1] - before) / seconds,
         max(0.0, 1 - clock.computed(begin, marks[-1][0]) / (workers * seconds)),
         float(trace.delay[first:].mean()),
-        float(thrown / (arrived + sum(at > begin for at in clock.stopped))),
+        (dropped + stopped) / (arrived + stopped),
     )
 
 

@@ -43,6 +43,8 @@ class JobTimes:
         points: Copies that a worker gets per job.
         server: Seconds of the server per contribution.
         samples: Samples per job.
+        cpu: CPU seconds per second while the jobs were timed: below 1 they waited, for something of their own or for
+            other programs.
 
     Examples:
         >>> JobTimes([[0.1, 0.12], [1.0]], shares=[0.9, 0.1]).mean
@@ -57,6 +59,7 @@ class JobTimes:
     points: int = 1
     server: float = 0.0
     samples: int = 1
+    cpu: float = 1.0
 
     def __post_init__(self) -> None:
         own = tuple(
@@ -135,29 +138,33 @@ def time_jobs(
         out = torch.empty_like(points[0])
         contribute = Contributor(task, flat, found.points)
         seconds: list[list[float]] = [[] for _ in range(task.groups)]
-        counts = np.zeros(task.groups)
+        counts, cpu, some_finite = np.zeros(task.groups), 0.0, False
         for number, sample in enumerate(sample_seeds(seed, _WARM_UP + 4 * jobs).tolist()):
             timed = number - _WARM_UP
             if timed >= jobs and all(len(own) >= min(_LEAST, jobs) for own in seconds):
                 break
             try:
-                start = time.perf_counter()
+                start, used = time.perf_counter(), time.process_time()
                 group = task.group_of(number, sample)
+                counts[group] += timed >= 0  # of all samples that were looked at: a rare group has its share
                 if timed >= jobs and len(seconds[group]) >= _LEAST:
                     continue
                 contribute(points, out, number, sample, group, 2)
-                is_finite(contribute.result)  # as a worker does, which waits for an accelerator
+                finite = is_finite(contribute.result)  # as a worker asks, which waits for an accelerator
             except Exception as error:
                 frame = traceback.extract_tb(error.__traceback__)[-1]
                 raise ValueError(
                     f"Job {number} of the task raised {type(error).__name__}: {error} ({frame.filename}, line "
                     f"{frame.lineno})"
                 ) from error
+            some_finite |= finite
             if timed >= 0:
                 seconds[group].append(time.perf_counter() - start)
-                counts[group] += timed < jobs
+                cpu += time.process_time() - used
             if on_progress is not None:
                 on_progress(min(number + 1, jobs), jobs)
+    if not some_finite:
+        raise ValueError("No job of the task gave a finite gradient, so there is nothing to train: look at its loss")
     shares = tuple(task.shares) or tuple(counts / counts.sum())
     names = tuple(getattr(task, "group_names", ())) or tuple(f"group {i}" for i in range(task.groups))
     kept = [place for place, own in enumerate(seconds) if own]
@@ -170,6 +177,7 @@ def time_jobs(
         points=found.points,
         server=update_seconds(flat.x.numel(), method=found),
         samples=int(getattr(task, "batch_size", 1)) * int(getattr(task, "accumulate", 1)),
+        cpu=cpu / sum(map(sum, seconds)),
     )
 
 
@@ -213,4 +221,5 @@ def recorded_times(record: str | os.PathLike[str] | Trace, times: JobTimes | Non
         shares=[float((group == each).mean()) for each in kept],
         names=[names[each] if each < len(names) else f"group {each}" for each in kept],
         speeds=speeds,
+        cpu=1.0,
     )

@@ -69,6 +69,12 @@ def as_policy(policy: PolicyLike | None, workers: int, options: Mapping[str, Any
             if argument.default is argument.empty and name not in given and not optional:
                 kind = getattr(policy, "__name__", "policy")
                 raise ValueError(f"The policy {kind} needs a value for {name!r}: pass policy={kind}({name}=...)")
+        anything = any(argument.kind is argument.VAR_KEYWORD for argument in arguments.values())
+        for name in () if anything else given.keys() - arguments.keys():
+            known = ", ".join(other for other in arguments if other != "workers") or "none"
+            raise ValueError(
+                f"The policy {getattr(policy, '__name__', 'policy')} has no option {name!r} (it has {known})"
+            )
         made = policy(**given)
     else:
         made = policy

@@ -11,8 +11,24 @@ with needs("report", "matplotlib", "Drawing a figure"):
     import matplotlib
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter
 
-__all__ = ["FAST", "GREY", "INK", "SLOW", "STYLES", "Axes", "Figure", "blank", "save_figure", "style_of", "svg", "tidy"]
+__all__ = [
+    "FAST",
+    "GREY",
+    "INK",
+    "SLOW",
+    "STYLES",
+    "Axes",
+    "Figure",
+    "LogLocator",
+    "NullFormatter",
+    "blank",
+    "save_figure",
+    "style_of",
+    "svg",
+    "tidy",
+]
 
 FAST, SLOW, INK, GREY = "#2f6f8f", "#c1502e", "#222222", "#8a8a8a"
 # Distinct in colour and in dash, so that overlapping curves can be distinguished, also in print.
@@ -30,6 +46,28 @@ STYLES: dict[str, tuple[str, str]] = {
     "balanced-catch-up": ("#7b52ab", "-"),
     "balanced-momentum": ("#7b52ab", "--"),
     "balanced-adamw": ("#7b52ab", ":"),
+    "ordered-mu2-anytime": ("#ff7f0e", ":"),
+    "rate-free": ("#e0a100", "-"),
+    # Relatives share a colour and differ in dash.
+    "ringmaster": ("#c71585", "-"),
+    "ringmaster-stop": ("#c71585", "--"),
+    "ringmaster-lmo": ("#c71585", ":"),
+    "ringleader": ("#4d908e", "-."),
+    "rennala": ("#9b2226", "-"),
+    "sync-minibatch": ("#111111", "-"),
+    "async-minibatch": ("#9b2226", "--"),
+    "fedbuff": ("#606c38", "-"),
+    "fadas": ("#606c38", "--"),
+    "ormo": ("#bc6c25", "-"),
+    "ormo-da": ("#bc6c25", "--"),
+    "dana-zero": ("#bc6c25", ":"),
+    "picky": ("#3d348b", "-"),
+    "dc-asgd": ("#3d348b", "--"),
+    "staleness-aware": ("#577590", "-"),
+    "asap": ("#577590", "--"),
+    "anytime-sgd": ("#577590", ":"),
+    "clipped": ("#b5838d", "-"),
+    "ordered-adamw": ("#e377c2", "--"),
 }
 
 

@@ -26,10 +26,12 @@ __all__ = [
     "PickyTwin",
     "RingleaderTwin",
     "StalenessAwareTwin",
+    "async_minibatch",
     "fedbuff",
     "rennala",
     "ringleader",
     "ringmaster",
+    "ringmaster_stop",
     "synchronous",
 ]
 
@@ -270,18 +272,59 @@ def ringmaster(x1: Tensor, order: Sequence[int], grad: Gradients, *, lr: float, 
     return _play(x1, order, grad, lambda worker, g, delay, x: x - lr * g if delay < R else x)
 
 
+def ringmaster_stop(
+    x1: Tensor, durations: Sequence[Sequence[float]], grad: Gradients, *, lr: float, R: float, updates: int
+) -> tuple[Tensor, float, int]:
+    """Ringmaster with stops, Algorithm 5: calculations whose delay reaches R stop, and start again at the newest x.
+
+    Jobs are numbered as they start, at one time by worker; the n-th sample is that of job n. Of two jobs that end at
+    one time the older one arrives first.
+
+    Args:
+        x1: The first iterate.
+        durations: How long the jobs of each worker take, one after the other, and again from the first.
+        grad: Gradient of a sample at a point.
+        lr: Learning rate.
+        R: The threshold.
+        updates: Number of updates.
+
+    Returns:
+        The last iterate, the time of the last update, and how many calculations were stopped.
+    """
+    x, now, started, stopped = x1.double(), 0.0, 0, 0
+    begun = [0] * len(durations)  # jobs that each worker has started
+    jobs: dict[int, tuple[float, int, Tensor, int]] = {}  # by worker: end, number, point, updates before it
+    for k in range(1, updates + 1):
+        for worker, own in enumerate(durations):
+            if worker not in jobs:
+                jobs[worker] = now + own[begun[worker] % len(own)], started, x, k - 1
+                begun[worker], started = begun[worker] + 1, started + 1
+        now, number, at, _ = jobs.pop(min(jobs, key=lambda worker: jobs[worker][:2]))
+        x = x - lr * grad(at, number)
+        for worker in [worker for worker, (*_, since) in jobs.items() if k - since >= R]:
+            del jobs[worker]
+            stopped += 1
+    return x, now, stopped
+
+
 def rennala(x1: Tensor, order: Sequence[int], grad: Gradients, *, lr: float, S: int) -> Tensor:
     """Rennala: the mean of S gradients of the newest iterate."""
+    return async_minibatch(x1, order, grad, lr=lr, beta=1.0, B=S)
+
+
+def async_minibatch(x1: Tensor, order: Sequence[int], grad: Gradients, *, lr: float, beta: float, B: int) -> Tensor:
+    """Asynchronous mini-batches around momentum: a step with the mean of B gradients of the newest iterate."""
     batch: list[Tensor] = []
+    m = torch.zeros_like(x1.double())
 
     def receive(worker: int, g: Tensor, delay: int, x: Tensor) -> Tensor:
         if delay == 0:
             batch.append(g)
-        if len(batch) < S:
+        if len(batch) < B:
             return x
-        mean = sum(batch, start=torch.zeros_like(x)) / S
+        m.mul_(1 - beta).add_(sum(batch, start=torch.zeros_like(x)) / B, alpha=beta)
         batch.clear()
-        return x - lr * mean
+        return x - lr * m
 
     return _play(x1, order, grad, receive)
 
