@@ -10,9 +10,14 @@ from .._util.extras import needs
 with needs("report", "matplotlib", "Drawing a figure"):
     import matplotlib
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter
 
-__all__ = ["FAST", "GREY", "INK", "SLOW", "STYLES", "Axes", "Figure", "blank", "save_figure", "style_of", "svg", "tidy"]
+__all__ = [
+    "FAST", "GREY", "INK", "SLOW", "STYLES", "Axes", "Figure", "blank", "decimals", "save_figure", "style_of", "svg",
+    "tidy",
+]  # fmt: skip
 
 FAST, SLOW, INK, GREY = "#2f6f8f", "#c1502e", "#222222", "#8a8a8a"
 # Distinct in colour and in dash, so that overlapping curves can be distinguished, also in print.
@@ -30,6 +35,8 @@ STYLES: dict[str, tuple[str, str]] = {
     "balanced-catch-up": ("#7b52ab", "-"),
     "balanced-momentum": ("#7b52ab", "--"),
     "balanced-adamw": ("#7b52ab", ":"),
+    "rate-free": ("#c2185b", "-"),
+    "sync-minibatch": ("#555555", "--"),
 }
 
 
@@ -94,3 +101,10 @@ def tidy(axes: Axes, title: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     axes.set_axisbelow(True)
+
+
+def decimals(axis: Axis) -> None:
+    """Write 0.1, 0.3, 1, 3, ... on a logarithmic axis instead of powers of ten."""
+    axis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_minor_formatter(NullFormatter())
