@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import inspect
 import math
 import os
@@ -25,6 +26,7 @@ from latecomer.demo import runs as demo
 from latecomer.demo.page import write_demo
 from latecomer.demo.tables import cells, rows, story
 
+COMMITTED = Path(__file__).parents[2] / "docs" / "demo"
 SMALL = ["demo", "--steps", "60", "--seeds", "2", "--processes", "1", "--out"]
 
 
@@ -79,7 +81,7 @@ def made(method: str, losses: list[float], seed: int = 0, factor: float = 1.0) -
     times = [10.0 * place for place in range(len(losses))]
     losses = [float(loss) for loss in losses]
     history = pl.DataFrame({"time": times, "loss": losses, "loss_slow": losses, "loss_fast": losses})
-    return demo.DemoRun(method, seed, factor, history, 0.5, 0.25, None)
+    return demo.DemoRun(method, seed, factor, history, 0.5, 0.25)
 
 
 @pytest.fixture
@@ -162,6 +164,26 @@ def test_the_page_is_whole_and_the_same_every_time(
     for line in re.findall(r"^- (.*)$", words, flags=re.MULTILINE):
         assert line.replace("**", "").replace("`", "") in said
     assert len(re.findall(r"^\| ", words, flags=re.MULTILINE)) == 1 + len(demo.METHOD_OPTIONS)
+
+
+def test_the_committed_page_table_and_figures_are_of_one_run() -> None:
+    """README quotes the text of results.md; `test_house.py` compares the two."""
+    text = (COMMITTED / "index.html").read_text()
+    words = (COMMITTED / "results.md").read_text()
+    plain = re.sub(r"<[^>]+>", "", text)
+    lines = [line.replace("**", "").replace("`", "") for line in re.findall(r"^- (.*)$", words, flags=re.MULTILINE)]
+    assert len(lines) == 5
+    assert [line for line in lines if line not in html.unescape(plain)] == []
+    for cell in re.findall(r"(?<=\| )[^|]+(?= \|)", words):
+        assert f">{cell}</t" in text
+    assert all(file.read_text() in text for file in COMMITTED.glob("*.svg"))
+
+
+def test_the_learning_rates_are_the_chosen_ones() -> None:
+    rates = (COMMITTED / "rates.md").read_text()
+    for name, options in demo.METHOD_OPTIONS.items():
+        found = re.search(rf"^\| {name} \|.*\| ([\d.]+) \|$", rates, flags=re.MULTILINE)
+        assert "lr" not in options or (found is not None and float(found[1]) == options["lr"])
 
 
 @needs_chromium

@@ -51,14 +51,13 @@ class Demo:
         named = ((f"{result.method}, seed {result.seed}", result) for result in runs)
         results = list(watched(named, total, console, "training"))
         found = rows(results)
-        title = f"digits, {demo.WORKERS} workers, nines take {demo.COST:g} times as long, {self.seeds} seeds"
+        seeds = "1 seed" if self.seeds == 1 else f"{self.seeds} seeds"
+        title = f"digits, {demo.WORKERS} workers, nines take {demo.COST:g} times as long, {seeds}"
         table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-        texts = [cells(row)[:-1] for row in found]  # learning rates are on the page
-        for name, *column in zip(COLUMNS, *texts, strict=False):
-            longest = max(len(word) for text in (name, *column) for word in text.split())
-            table.add_column(name, justify="left" if name == "method" else "right", min_width=longest)
-        for text in texts:
-            table.add_row(*text)
+        for name in COLUMNS[:-1]:  # learning rates are on the page
+            table.add_column("\n".join(name.split()), justify="left" if name == "method" else "right")
+        for row in found:
+            table.add_row(*cells(row)[:-1])
         command = f"latecomer demo --seed {self.seed} --seeds {self.seeds} --steps {self.steps}"
         waiting, late = (demo.make_trace(name, self.steps, self.seed) for name in (demo.SYNCHRONOUS, "momentum"))
         page = write_demo(results, waiting, late, self.out, command)

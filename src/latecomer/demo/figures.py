@@ -33,8 +33,8 @@ def main_figure(results: Sequence[DemoRun]) -> str:
         front = 4 if name == DEFAULT_METHOD else 3
         over_time.plot(grid, middle, color=colour, linewidth=2.6, linestyle=style_of(name)[1], zorder=front)
     over_time.axhline(TARGET, color=INK, linewidth=1, linestyle=(0, (1, 2)))
-    over_time.annotate(f"target {TARGET:g}", (1, TARGET), xycoords=("axes fraction", "data"), ha="right", va="bottom",
-                       fontsize=_LETTERS - 1, color=INK)  # fmt: skip
+    over_time.text(0.01, TARGET, f"target {TARGET:g}", va="top", fontsize=_LETTERS - 1, color=INK,
+                   transform=over_time.get_yaxis_transform())  # fmt: skip
     over_time.set_yscale("log")
     decimals(over_time.yaxis)
     over_time.set_xlabel("seconds, virtual clock", fontsize=_LETTERS)

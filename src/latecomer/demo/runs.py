@@ -68,7 +68,6 @@ class DemoRun:
     """Share of the workers' time without a job."""
     dropped: float
     """Share of the slow gradients that were dropped."""
-    diverged_at: int | None
 
 
 def make_trace(method: str, steps: int, seed: int) -> Trace:
@@ -94,7 +93,7 @@ def run_method(method: str, seed: int, steps: int, factor: float = 1.0, split: s
     )
     slow = run.trace.group == 1
     dropped = float((run.trace.status[slow] == "dropped").mean()) if slow.any() else 0.0
-    return DemoRun(method, seed, factor, run.history, idle_share(trace), dropped, run.diverged_at)
+    return DemoRun(method, seed, factor, run.history, idle_share(trace), dropped)
 
 
 def idle_share(trace: Trace) -> float:
