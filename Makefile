@@ -17,7 +17,7 @@ TOGETHER := $(INTEGRATIONS)/lib/.installed-$(shell cat pyproject.toml constraint
 .PHONY: help test quick browser integrations matrix demo lint types imports pytest pytest-quick bench docs reproduce format clean
 
 help:
-	@echo "make demo    train with every method under data-dependent delays; table and figure"
+	@echo "make demo    what waiting costs and what dropping late work costs; table, figures, page"
 	@echo "make test    lint, types, import rules and all tests"
 	@echo "make quick   lint, types, import rules and the fastest useful tests: under 90 s on two cores"
 	@echo "make browser install Chromium from the distribution's packages; without it the tests of pages are skipped"

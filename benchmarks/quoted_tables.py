@@ -1,6 +1,6 @@
-"""Fill the tables that pages quote from measured ones, so that no figure is copied by hand.
+"""Fill the tables and lists that pages quote from measured ones, so that no figure is copied by hand.
 
-A quoted table stands between ``<!-- quoted: file.md, Heading -->`` and ``<!-- end of quote -->``; the file is named
+What is quoted stands between ``<!-- quoted: file.md, Heading -->`` and ``<!-- end of quote -->``; the file is named
 from the page's folder, and the heading is that of its part (left out if the file has but one).
 
 Example: python benchmarks/quoted_tables.py
@@ -17,16 +17,16 @@ QUOTE = re.compile(r"(<!-- quoted: (?P<file>[^,\n]+?)(?:, (?P<title>[^\n]+?))? -
 
 
 def table(file: Path, title: str | None) -> str:
-    """Return the table below a heading of a measured page."""
+    """Return the table or the list below a heading of a measured page."""
     text = file.read_text(encoding="utf-8")
     if title is not None:
         found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", text, re.S | re.M)
         if found is None:
             raise SystemExit(f"{file} has no part called {title}")
         text = found[1]
-    lines = [line for line in text.splitlines() if line.startswith("|")]
+    lines = [line for line in text.splitlines() if line.startswith(("|", "- "))]
     if not lines:
-        raise SystemExit(f"{file} has no table below {title or 'its heading'}")
+        raise SystemExit(f"{file} has no table or list below {title or 'its heading'}")
     return "\n".join(lines)
 
 

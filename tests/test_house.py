@@ -152,6 +152,8 @@ def test_no_sentence_occurs_twice_on_a_page() -> None:
 
 
 QUOTED = {
+    ("README.md", "docs/demo/results.md", "In words"),
+    ("choosing.md", "demo/results.md", "Table"),
     ("choosing.md", "research/pareto-standard.md", "In short"),
     ("gallery.md", "gallery/late_episodes.md", None),
     ("rivals.md", "rivals/ringmaster.md", None),

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import html
+import inspect
+import math
 import os
 import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
 import latecomer as lc
 from browser import needs_chromium, opened
+from latecomer._util.defaults import DEFAULT_METHOD
 from latecomer.cli.main import main
 from latecomer.demo import runs as demo
-from latecomer.demo.tables import rows
-from latecomer.optim import METHODS
-from latecomer.paper.evidence import PAPER as PAPERS
-from latecomer.theory.influence import influence, influence_by_group
+from latecomer.demo.page import write_demo
+from latecomer.demo.tables import cells, rows, story
 
-PAPER = (*PAPERS, "catch-up")
+COMMITTED = Path(__file__).parents[2] / "docs" / "demo"
 SMALL = ["demo", "--steps", "60", "--seeds", "2", "--processes", "1", "--out"]
 
 
@@ -33,51 +37,113 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out / "index.html"
 
 
-def test_the_demo_has_the_papers_methods_and_catch_up() -> None:
-    assert set(demo.METHOD_OPTIONS) == set(PAPER)
-    results = list(demo.run_all(steps=60, seeds=2, processes=1))
+@pytest.fixture(scope="module")
+def results() -> list[demo.DemoRun]:
+    return list(demo.run_all(steps=60, seeds=2, processes=1))
+
+
+def test_the_demo_compares_four_methods_with_the_default_of_fit(results: list[demo.DemoRun]) -> None:
+    default = inspect.signature(lc.fit).parameters["method"].default
+    assert list(demo.METHOD_OPTIONS) == [
+        "sync-minibatch", "delay-filtered", "ordered-momentum", "momentum", default
+    ]  # fmt: skip
     table = {row.method: row for row in rows(results)}
     assert list(table) == list(demo.METHOD_OPTIONS)
     assert all(row.runs == 2 for row in table.values())
     for name, row in table.items():
-        last = [result.history["f1"][-1] for result in results if result.method == name]
-        assert row.f1 == pytest.approx(np.mean(last))
-        assert (row.lowest, row.highest) == (min(last), max(last))
-    assert table["delay-filtered"].dropped > 0
-    assert all(row.dropped == 0 for name, row in table.items() if name != "delay-filtered")
+        for found, key in ((row.loss, "loss"), (row.slow, "loss_slow"), (row.fast, "loss_fast")):
+            own = [each.history[key][-1] for each in results if (each.method, each.factor) == (name, 1.0)]
+            assert found == pytest.approx(np.mean(own))
+        assert math.isnan(row.doubled) == ("lr" not in demo.METHOD_OPTIONS[name])
+    assert {name for name, row in table.items() if row.dropped} == {"delay-filtered"}
+    assert {name for name, row in table.items() if row.idle > 1e-9} == {"sync-minibatch"}
+
+
+def test_all_methods_have_the_same_time_and_share_the_schedule_of_a_seed() -> None:
+    late = demo.make_trace("momentum", 400, seed=3)
+    assert demo.make_trace(DEFAULT_METHOD, 400, seed=3) == late
+    waiting = demo.make_trace("sync-minibatch", 400, seed=3)
+    assert len(waiting) % demo.WORKERS == 0
+    assert late.end[-1] - demo.COST < waiting.end[-1] <= late.end[-1]
+    idle = [max(ends) - end for ends in waiting.end.reshape(-1, demo.WORKERS) for end in ends]
+    assert demo.idle_share(waiting) == pytest.approx(sum(idle) / (demo.WORKERS * waiting.end[-1]))
+
+
+def test_the_losses_of_the_groups_make_the_whole_loss() -> None:
+    problem = demo.SlowNines()
+    with torch.no_grad():
+        found = problem.evaluate(problem.model(0))
+    nines = float((problem._test_labels == 9).mean())
+    assert found["loss"] == pytest.approx((1 - nines) * found["loss_fast"] + nines * found["loss_slow"])
+
+
+def made(method: str, losses: list[float], seed: int = 0, factor: float = 1.0) -> demo.DemoRun:
+    times = [10.0 * place for place in range(len(losses))]
+    losses = [float(loss) for loss in losses]
+    history = pl.DataFrame({"time": times, "loss": losses, "loss_slow": losses, "loss_fast": losses})
+    return demo.DemoRun(method, seed, factor, history, 0.5, 0.25)
+
+
+@pytest.fixture
+def clear(monkeypatch: pytest.MonkeyPatch) -> list[demo.DemoRun]:
+    """Runs with simple numbers: the target is reached after 40 s, never, 50 s, 10 s, and 20 s by the default."""
+    curves = {
+        "sync-minibatch": [2, 2, 2, 2, 0.2], "delay-filtered": [2, 2, 2, 2, 2, 2],
+        "ordered-momentum": [2, 2, 2, 2, 2, 0.2], "momentum": [2, 0.1, 0.1, 0.1, 0.1],
+        DEFAULT_METHOD: [2, 1, 0.1, 0.1, 0.2],
+    }  # fmt: skip
+    monkeypatch.setitem(demo.METHOD_OPTIONS, DEFAULT_METHOD, {"lr": 0.5})
+    return [made(name, losses, factor=factor) for name, losses in curves.items() for factor in (1.0, 2.0)]
+
+
+def test_a_miss_is_shown_as_a_miss(clear: list[demo.DemoRun]) -> None:
+    table = {row.method: row for row in rows(clear)}
+    assert [row.speed for row in table.values()] == [1.0, 0.0, 0.8, 4.0, 2.0]
+    assert cells(table["delay-filtered"])[1:3] == ["missed", "–"]
+    assert cells(table["momentum"])[1:6] == ["10", "4.0", "50 %", "25 %", "0.100"]
+    waiting, dropping, ordered, default, momentum = story(clear)
+    assert "idle 50 % of the time. Training reaches a loss of 0.3 after 40 s." in waiting
+    assert "drops 25 % of the slow gradients. It never gets there." in dropping
+    assert "takes 1.2 times as long as waiting." in ordered
+    assert "gets there 2.0 times as fast." in default
+    assert "a lower loss with 0 of 1 seeds." in momentum
+    assert momentum.endswith("it ends at 0.200, `momentum` ends at 0.100.")
+
+
+def test_a_target_that_only_some_seeds_reach(clear: list[demo.DemoRun]) -> None:
+    runs = [replace(run, seed=seed) for run in clear for seed in range(3)]
+    missed = [2.0, 2.0, 2.0]
+    some = [made(r.method, missed, r.seed) if (r.method, r.seed, r.factor) == ("momentum", 2, 1.0) else r for r in runs]
+    row = next(row for row in rows(some) if row.method == "momentum")
+    assert (row.time, row.reached, row.runs) == (10.0, 2, 3)
+    assert cells(row)[1] == "10 (2 of 3)"
+    assert "gets there 4.0 times as fast with 2 of 3 seeds." in story(some)[-1]
+    few = [made(r.method, missed, r.seed) if (r.method, r.factor) == ("momentum", 1.0) and r.seed else r for r in runs]
+    assert next(row for row in rows(few) if row.method == "momentum").time == math.inf
+    assert "reaches a loss of 0.3 with 1 of 3 seeds only." in story(few)[-1]
+    none = [made(r.method, missed, r.seed) if (r.method, r.factor) == ("sync-minibatch", 1.0) else r for r in runs]
+    assert "reaches a loss of 0.3 after 20 s." in story(none)[3]
+    assert "gets there 2.0 times as fast (seeds: 2.0 to 2.0)." in story(runs)[3]
+
+
+def test_a_default_without_a_learning_rate(
+    clear: list[demo.DemoRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(demo.METHOD_OPTIONS, DEFAULT_METHOD, {})
+    runs = [run for run in clear if (run.method, run.factor) != (DEFAULT_METHOD, 2.0)]
+    assert all(job[3] == 1.0 for job in demo.planned(60, 2, 0) if job[0] == DEFAULT_METHOD)
+    assert story(runs)[-1].endswith("the default has none to choose.")
+    assert cells(rows(runs)[-1])[-2:] == ["–", "none"]
+    traces = [demo.make_trace(name, 60, 0) for name in ("sync-minibatch", "momentum")]
+    assert "nothing was tuned" in write_demo(runs, *traces, tmp_path, "latecomer demo").read_text()
 
 
 def test_processes_change_nothing() -> None:
     alone, together = (list(demo.run_all(steps=30, seeds=1, processes=p)) for p in (1, 2))
-    together.sort(key=lambda result: list(demo.METHOD_OPTIONS).index(result.method))
+    together.sort(key=lambda result: (list(demo.METHOD_OPTIONS).index(result.method), result.factor))
     for a, b in zip(alone, together, strict=True):
-        assert (a.method, a.relative_influence, a.dropped) == (b.method, b.relative_influence, b.dropped)
+        assert (a.method, a.factor, a.idle, a.dropped) == (b.method, b.factor, b.idle, b.dropped)
         assert a.history.equals(b.history)
-
-
-@pytest.mark.parametrize("name", PAPER)
-def test_the_influence_on_the_page_is_what_one_hot_gradients_read_off(name: str) -> None:
-    """Declared influence over a trace, against the parameters after a run in which arrival t carries e_t."""
-    trace = lc.delays.DataDependent(workers=4, slow_share=0.2).trace(steps=60, seed=1)
-    options = {**demo.METHOD_OPTIONS[name], "lr": 1.0}
-    x = torch.nn.Parameter(torch.zeros(60, dtype=torch.float64))
-    server = lc.Server(METHODS[name]([x], **options), workers=4, groups=trace.header.groups)
-    out = {w: server.issue(w) for w in range(4)}
-    for t, (worker, group) in enumerate(zip(trace.worker.tolist(), trace.group.tolist(), strict=True)):
-        hot = torch.zeros(60, dtype=torch.float64)
-        hot[t] = 1.0
-        before = [hot] if server.optimizer.points == 2 else None
-        server.receive(out[worker], server.optimizer.contribution([hot], before, out[worker].version), group=group)
-        out[worker] = server.issue(worker)
-    recorded = server.trace()
-    for _ in range(400):  # until everything has had its influence
-        server.receive(out[0], torch.zeros(60, dtype=torch.float64))
-        out[0] = server.issue(0)
-    weight = influence(recorded, name, options)
-    np.testing.assert_allclose(-x.detach().numpy(), weight, atol=1e-12)
-    by_group = influence_by_group(recorded, name, options)
-    for group in (0, 1):
-        assert by_group[group] == pytest.approx(weight[recorded.group == group].mean())
 
 
 def test_the_page_is_whole_and_the_same_every_time(
@@ -90,10 +156,34 @@ def test_the_page_is_whole_and_the_same_every_time(
     for file in page.parent.iterdir():
         assert (tmp_path / file.name).read_bytes() == file.read_bytes(), file.name
     text = page.read_text()
-    assert text.count("<figure") == text.count("<svg") == 6
+    assert text.count("<figure") == text.count("<svg") == 3
     assert all(f"<td>{name}</td>" in text for name in demo.METHOD_OPTIONS)
     fetched = re.findall(r'(?:src|href)="(?!#)([^"]+)"', text)
     assert fetched == []  # nothing comes from elsewhere
+    words = (page.parent / "results.md").read_text()
+    for line in re.findall(r"^- (.*)$", words, flags=re.MULTILINE):
+        assert line.replace("**", "").replace("`", "") in said
+    assert len(re.findall(r"^\| ", words, flags=re.MULTILINE)) == 1 + len(demo.METHOD_OPTIONS)
+
+
+def test_the_committed_page_table_and_figures_are_of_one_run() -> None:
+    """README quotes the text of results.md; `test_house.py` compares the two."""
+    text = (COMMITTED / "index.html").read_text()
+    words = (COMMITTED / "results.md").read_text()
+    plain = re.sub(r"<[^>]+>", "", text)
+    lines = [line.replace("**", "").replace("`", "") for line in re.findall(r"^- (.*)$", words, flags=re.MULTILINE)]
+    assert len(lines) == 5
+    assert [line for line in lines if line not in html.unescape(plain)] == []
+    for cell in re.findall(r"(?<=\| )[^|]+(?= \|)", words):
+        assert f">{cell}</t" in text
+    assert all(file.read_text() in text for file in COMMITTED.glob("*.svg"))
+
+
+def test_the_learning_rates_are_the_chosen_ones() -> None:
+    rates = (COMMITTED / "rates.md").read_text()
+    for name, options in demo.METHOD_OPTIONS.items():
+        found = re.search(rf"^\| {name} \|.*\| ([\d.]+) \|$", rates, flags=re.MULTILINE)
+        assert "lr" not in options or (found is not None and float(found[1]) == options["lr"])
 
 
 @needs_chromium
@@ -102,7 +192,7 @@ def test_the_page_in_a_browser(page: Path, width: int, tmp_path: Path) -> None:
     """It opens without errors, shows every figure, and nothing sticks out to the side."""
     found = opened(page, width, tmp_path)
     assert found["errors"] == []
-    names = ["timeline", "delays", "influence", "relative-influence", "slow-and-fast", "curves"]
+    names = ["waiting-and-dropping", "timeline", "learning-rates"]
     assert [name for name, _, _ in found["figures"]] == names
     assert all(w > 200 and h > 80 for _, w, h in found["figures"])
     assert found["wide"] <= found["view"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from .._util.defaults import DEFAULT_METHOD
 from .._util.files import atomic, writable_file
 from ._options import Imports, import_all
 from ._output import Json, print_text, show, widen
@@ -40,7 +41,7 @@ class PlanCommand:
     """Number of jobs to time."""
     samples: int = 1_000_000
     """Number of samples that the last column is about."""
-    method: str = "balanced-catch-up"
+    method: str = DEFAULT_METHOD
     """The method, for the server's work per contribution."""
     policies: tuple[str, ...] | None = None
     """Policies to predict besides async, by name; all but the synchronous one if left out."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from .._util.checks import AT_LEAST_ZERO
+from .._util.defaults import DEFAULT_METHOD
 from .._util.files import atomic, writable, writable_file
 from ._options import Imports, Pairs, hyper_parameters, import_all, named_in_file, raised_by
 from ._output import Json, print_text, show
@@ -30,7 +31,7 @@ class Train:
 
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
     """A Python file and the name of a Task in it, or of a function that returns one."""
-    method: str = "balanced-catch-up"
+    method: str = DEFAULT_METHOD
     """Name of the method."""
     set: Pairs = ()
     """Hyper-parameters of the method, as name=value; lr is 0.02 if left out, the others are the method's defaults."""

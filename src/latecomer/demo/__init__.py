@@ -1,5 +1,5 @@
-"""The demo: runs, figures, table and page."""
+"""The demo: runs, table, figures and page."""
 
-from .runs import METHOD_OPTIONS, DemoRun, make_trace, problem, run_all
+from .runs import METHOD_OPTIONS, DemoRun, SlowNines, make_trace, run_all
 
-__all__ = ["METHOD_OPTIONS", "DemoRun", "make_trace", "problem", "run_all"]
+__all__ = ["METHOD_OPTIONS", "DemoRun", "SlowNines", "make_trace", "run_all"]

@@ -2,137 +2,131 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from ..optim import METHODS
-from ..report.style import FAST, GREY, INK, SLOW, STYLES, Figure, blank, svg
+from .._util.defaults import DEFAULT_METHOD
+from ..report.style import FAST, GREY, INK, SLOW, Axes, Figure, decimals, style_of, svg, tidy
 from ..trace import Trace
-from .runs import BETA, METHOD_OPTIONS, WORKERS, DemoRun
+from .runs import METHOD_OPTIONS, DemoRun
+from .tables import TARGET, last
 
-__all__ = ["curves", "delays", "influence_curves", "relative_influence", "slow_and_fast", "timeline"]
+__all__ = ["learning_rates", "main_figure", "timeline"]
 
-
-def timeline(trace: Trace, arrivals: int = 46) -> str:
-    """Draw the jobs of each worker: a bar from the iterate a gradient was started at to the update it arrived at."""
-    figure, axes = blank(9, 3.0, "A late gradient: started at one iterate, applied at a later update")
-    head = slice(0, arrivals)
-    rows = zip(trace.worker[head], trace.version[head], trace.arrival[head], trace.group[head], strict=True)
-    longest = int(np.argmax(trace.delay[head]))
-    for index, (worker, version, arrival, group) in enumerate(rows):
-        colour = SLOW if group else FAST
-        axes.barh(worker + 1, arrival - version + 0.72, left=version - 0.86, height=0.62, color=colour, alpha=0.85)
-        axes.plot([arrival], [worker + 1], "o", color="white", markeredgecolor=colour, markersize=4, zorder=3)
-        if index == longest:
-            middle, label = (version + arrival) / 2, f"delay {arrival - version}"
-            axes.text(middle, worker + 1, label, ha="center", va="center", color="white", fontsize=9)
-    axes.set_xlim(0, arrivals + 1)
-    axes.set_yticks(range(1, trace.header.workers + 1))
-    axes.set_xlabel("update")
-    axes.set_ylabel("worker")
-    axes.grid(axis="y", visible=False)
-    named = ((FAST, "fast sample"), (SLOW, "slow sample (a nine)"))
-    handles = [axes.barh(0, 0, color=colour, label=label) for colour, label in named]
-    axes.set_ylim(0.4, trace.header.workers + 0.6)
-    axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2, frameon=False, fontsize=9)
-    return svg(figure)
+_LETTERS = 11
 
 
-def delays(trace: Trace) -> str:
-    """Draw how late fast and slow gradients are."""
-    figure, axes = blank(4.4, 3.6, "Delay of slow and fast gradients")
-    edge = int(np.quantile(trace.delay, 0.995)) + 1
-    bins = np.arange(-0.5, edge + 1.5, max(1, edge // 30)).tolist()
-    for group, colour, label in ((0, FAST, "fast"), (1, SLOW, "slow")):
-        own = trace.delay[trace.group == group]
-        if len(own) == 0:
-            continue
-        share = np.full(len(own), 1 / len(own))
-        axes.hist(np.minimum(own, edge), bins=bins, weights=share, color=colour, alpha=0.7, label=label)
-        axes.axvline(own.mean(), color=colour, linewidth=1.5, linestyle="--")
-    axes.set_xlabel("delay (dashed: mean)")
-    axes.set_ylabel("share of the group")
-    axes.legend(frameon=False)
-    return svg(figure)
-
-
-def influence_curves() -> str:
-    """Draw the influence of a gradient by its delay, one line per method."""
-    figure, axes = blank(4.6, 3.6, "Influence of a gradient by its delay")
-    delay = np.arange(0, 43)
-    together: dict[str, list[str]] = {}
-    lines: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = {}
-    for name, options in METHOD_OPTIONS.items():
-        weight = np.array([METHODS[name].influence(delay=int(d), workers=WORKERS, **options) for d in delay])
-        key = weight.tobytes().hex()
-        together.setdefault(key, []).append(name)
-        lines[key] = weight
-    for key, names in together.items():
-        colour, dash = STYLES[names[0]]
-        label = ", ".join(names) if len(names) < 3 else f"{', '.join(names[:2])},\n{', '.join(names[2:])}"
-        axes.plot(delay, lines[key], color=colour, linestyle=dash, linewidth=2, label=label)
-    axes.set_ylim(-0.04, 1.08)
-    axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
-    axes.set_xlabel(f"delay (M = {WORKERS}, beta = {BETA:g})")
-    axes.set_ylabel("influence (1: as if in time)")
-    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.45, -0.2), ncols=2)
-    return svg(figure)
-
-
-def curves(results: Sequence[DemoRun]) -> str:
-    """Draw test F1 over updates, one panel per method; thin lines are seeds, bold lines their mean."""
-    figure = Figure(figsize=(9, 4.2), layout="constrained")
-    panels = figure.subplots(2, 4, sharex=True, sharey=True).flatten()
-    for axes, name in zip(panels, METHOD_OPTIONS, strict=True):
-        own = [result.history for result in results if result.method == name]
+def main_figure(results: Sequence[DemoRun]) -> str:
+    """Draw the loss over time, and the loss of the slow class at the end; thin lines are seeds, bold ones medians."""
+    figure = Figure(figsize=(8.6, 4.0), layout="constrained")
+    over_time, at_end = figure.subplots(1, 2, width_ratios=(1.25, 1))
+    _panel(over_time, "Loss over time")
+    for name in METHOD_OPTIONS:
+        own = [each.history for each in results if (each.method, each.factor) == (name, 1.0)]
+        colour = style_of(name)[0]
         for history in own:
-            axes.plot(history["update"], history["f1"], color=STYLES[name][0], alpha=0.35, linewidth=1)
-        length = min(history.height for history in own)
-        mean = np.mean([history["f1"].to_numpy()[:length] for history in own], axis=0)
-        axes.plot(own[0]["update"][:length], mean, color=STYLES[name][0], linewidth=2.2)
-        axes.set_title(name, fontsize=10, color=INK)
-        axes.set_ylim(0, 1)
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.supxlabel("update", fontsize=10)
-    figure.supylabel("test F1, mean over classes", fontsize=10)
+            over_time.plot(history["time"], history["loss"], color=colour, alpha=0.25, linewidth=0.8)
+        end = min(history["time"][-1] for history in own)
+        grid = np.linspace(0, end, 200)
+        middle = np.median([np.interp(grid, history["time"], history["loss"]) for history in own], axis=0)
+        front = 4 if name == DEFAULT_METHOD else 3
+        over_time.plot(grid, middle, color=colour, linewidth=2.6, linestyle=style_of(name)[1], zorder=front)
+    over_time.axhline(TARGET, color=INK, linewidth=1, linestyle=(0, (1, 2)))
+    over_time.text(0.01, TARGET, f"target {TARGET:g}", va="top", fontsize=_LETTERS - 1, color=INK,
+                   transform=over_time.get_yaxis_transform())  # fmt: skip
+    over_time.set_yscale("log")
+    decimals(over_time.yaxis)
+    over_time.set_xlabel("seconds, virtual clock", fontsize=_LETTERS)
+    _panel(at_end, "Slow class: loss at the end")
+    for place, name in enumerate(METHOD_OPTIONS):
+        _dots(at_end, last(results, name, "loss_slow"), place, style_of(name)[0])
+    _methods(at_end)
     return svg(figure)
 
 
-def _bars(results: Sequence[DemoRun]) -> Mapping[str, list[DemoRun]]:
-    return {name: [result for result in results if result.method == name] for name in METHOD_OPTIONS}
-
-
-def slow_and_fast(results: Sequence[DemoRun]) -> str:
-    """Draw the final F1 of the slow class and of the fast classes; one dot per seed."""
-    figure, axes = blank(9, 3.2, "Final test F1 of the slow class and of the fast classes")
-    for index, own in enumerate(_bars(results).values()):
-        for shift, key, colour in ((-0.2, "f1_slow", SLOW), (0.2, "f1_fast", FAST)):
-            values = [result.history[key][-1] for result in own]
-            axes.bar(index + shift, float(np.mean(values)), width=0.36, color=colour, alpha=0.8)
-            axes.plot(np.full(len(values), index + shift), values, "o", color=INK, markersize=3)
-    axes.set_xticks(range(len(METHOD_OPTIONS)), [name.replace("-", "-\n", 1) for name in METHOD_OPTIONS], fontsize=9)
-    axes.set_ylim(0, 1.02)
-    axes.grid(axis="x", visible=False)
-    handles = [axes.bar(0, 0, color=SLOW, label="slow class"), axes.bar(0, 0, color=FAST, label="fast classes")]
-    axes.legend(handles=handles, frameon=False, fontsize=9, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2)
+def learning_rates(results: Sequence[DemoRun]) -> str:
+    """Draw the last loss at the tuned learning rate and at twice that, one dot per seed."""
+    figure = Figure(figsize=(8.6, 3.4), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True, sharex=True)
+    for axes, factor, title in zip(panels, (1.0, 2.0), ("Loss at the end, tuned lr", "At twice that lr"), strict=True):
+        _panel(axes, title)
+        for place, (name, options) in enumerate(METHOD_OPTIONS.items()):
+            if "lr" in options or factor == 1.0:
+                _dots(axes, last(results, name, "loss", factor), place, style_of(name)[0])
+            else:
+                axes.text(0.03, place, "no learning rate to choose", va="center", fontsize=_LETTERS - 1, color=GREY,
+                          transform=axes.get_yaxis_transform())  # fmt: skip
+    _methods(panels[0])
+    decimals(panels[1].xaxis)
     return svg(figure)
 
 
-def relative_influence(results: Sequence[DemoRun]) -> str:
-    """Draw the relative influence of the slow class."""
-    figure, axes = blank(9, 2.9, "Relative influence: mean influence of a slow gradient over that of a fast one")
-    names = list(METHOD_OPTIONS)
-    for index, own in enumerate(_bars(results).values()):
-        value = float(np.mean([result.relative_influence for result in own]))
-        if not np.isfinite(value):  # a schedule so short that no slow gradient arrived
-            continue
-        axes.barh(index, value, color=SLOW if value < 0.95 else FAST, alpha=0.85)
-        axes.text(value + 0.012, index, f"{value:.2f}", va="center", fontsize=9)
-    axes.axvline(1.0, color=GREY, linestyle="--", linewidth=1)
-    axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1.12)
+def timeline(waiting: Trace, late: Trace, seconds: float = 42.0) -> str:
+    """Draw the jobs of every worker in synchronous and in asynchronous training; white is idle.
+
+    Args:
+        waiting: A synchronous schedule.
+        late: An asynchronous one.
+        seconds: How much to draw, from the start.
+    """
+    figure = Figure(figsize=(8.6, 4.6), layout="constrained")
+    panels = figure.subplots(2, 1, sharex=True)
+    for axes, trace, title in zip(
+        panels, (waiting, late), ("Synchronous: white is waiting", "Asynchronous"), strict=True
+    ):
+        _panel(axes, title)
+        columns = trace.columns
+        begun = columns["start"] < seconds
+        for group, colour in ((0, FAST), (1, SLOW)):
+            own = begun & (columns["group"] == group) & np.isfinite(columns["end"])
+            start, end = columns["start"][own], columns["end"][own]
+            axes.barh(columns["worker"][own] + 1, end - start, left=start, height=0.72, color=colour, edgecolor="white",
+                      linewidth=0.7)  # fmt: skip
+        axes.set_yticks(range(1, trace.header.workers + 1))
+        axes.set_ylabel("worker", fontsize=_LETTERS)
+        axes.grid(visible=False)
+        axes.set_xlim(0, seconds)
+    handles = [
+        panels[0].barh(0, 0, color=colour, label=f"{label} sample")
+        for colour, label in ((FAST, "fast"), (SLOW, "slow"))
+    ]
+    for axes in panels:
+        axes.set_ylim(0.4, waiting.header.workers + 0.6)
+    panels[0].legend(
+        handles=handles, loc="lower left", bbox_to_anchor=(0.36, 0.99), ncols=2, frameon=False, fontsize=_LETTERS - 1
+    )
+    panels[1].set_xlabel("seconds, virtual clock", fontsize=_LETTERS)
+    return svg(figure)
+
+
+def _panel(axes: Axes, title: str) -> None:
+    tidy(axes, title)
+    axes.title.set_fontsize(_LETTERS + 1)
+    axes.tick_params(labelsize=_LETTERS - 1)
+
+
+def _dots(axes: Axes, values: Sequence[float], place: int, colour: str) -> None:
+    """Draw one dot per seed, their mean as a line, and its value."""
+    mean = float(np.mean(values))
+    if not np.isfinite(mean):
+        axes.text(0.03, place, "diverged", va="center", color=INK, transform=axes.get_yaxis_transform())
+    axes.plot(values, np.full(len(values), place), "o", color=colour, markersize=5, alpha=0.5, linewidth=0)
+    axes.plot([mean, mean], [place - 0.3, place + 0.3], color=colour, linewidth=2.6)
+    axes.text(
+        mean, place - 0.36, f"{mean:.2f}", clip_on=True, ha="center", va="bottom", fontsize=_LETTERS - 1, color=INK
+    )
+
+
+def _methods(axes: Axes) -> None:
+    """Write the methods on the vertical axis, each in its colour, on a logarithmic scale of losses."""
+    names = [f"{name}\n(default)" if name == DEFAULT_METHOD else name for name in METHOD_OPTIONS]
+    axes.set_xscale("log")
+    decimals(axes.xaxis)
+    axes.set_yticks(range(len(names)), names, fontsize=_LETTERS)
+    for label, name in zip(axes.get_yticklabels(), METHOD_OPTIONS, strict=True):
+        label.set_color(style_of(name)[0])
+        label.set_fontweight("bold")
+    axes.set_ylim(len(names) - 0.5, -0.8)
+    axes.margins(x=0.12)
     axes.grid(axis="y", visible=False)
-    return svg(figure)

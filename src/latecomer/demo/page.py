@@ -1,51 +1,73 @@
-"""The demo's page and the figures beside it."""
+"""What the demo writes: figures, a page, and the table and the text as Markdown."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 
+from .._util.defaults import DEFAULT_METHOD
 from ..report.html import Markup, render
 from ..trace import Trace
 from . import figures
-from .runs import DemoRun
-from .tables import rows
+from .runs import COST, METHOD_OPTIONS, SYNCHRONOUS, WORKERS, DemoRun
+from .tables import COLUMNS, TARGET, cells, rows, story
 
 __all__ = ["write_demo"]
 
 
-def write_demo(results: Sequence[DemoRun], trace: Trace, out: Path, command: str) -> Path:
-    """Write the demo's figures and page into a folder and return the page.
+def write_demo(results: Sequence[DemoRun], waiting: Trace, late: Trace, out: Path, command: str) -> Path:
+    """Write the demo's figures, its page and ``results.md`` into a folder and return the page.
 
     Args:
         results: All runs.
-        trace: The schedule to show.
+        waiting: A synchronous schedule to show.
+        late: An asynchronous one.
         out: The folder; it must exist.
         command: The command that makes the page again.
     """
     drawn = {
-        "timeline": figures.timeline(trace),
-        "delays": figures.delays(trace),
-        "influence": figures.influence_curves(),
-        "relative_influence": figures.relative_influence(results),
-        "slow_and_fast": figures.slow_and_fast(results),
-        "curves": figures.curves(results),
+        "waiting-and-dropping": figures.main_figure(results),
+        "timeline": figures.timeline(waiting, late),
+        "learning-rates": figures.learning_rates(results),
     }
     for name, text in drawn.items():
-        (out / f"{name.replace('_', '-')}.svg").write_text(text, encoding="utf-8")
-    slow = trace.group == 1
+        (out / f"{name}.svg").write_text(text, encoding="utf-8")
+    found, paragraphs = [cells(row) for row in rows(results)], story(results)
+    slow = late.group == 1
     text = render(
         "demo.html",
-        **{name: Markup(text) for name, text in drawn.items()},
-        rows=rows(results),
-        workers=trace.header.workers,
-        steps=len(trace),
+        **{name.replace("-", "_"): Markup(text) for name, text in drawn.items()},
+        columns=COLUMNS,
+        rows=found,
+        story=[_html(paragraph) for paragraph in paragraphs],
+        target=TARGET,
+        workers=WORKERS,
+        cost=COST,
+        threshold=METHOD_OPTIONS["delay-filtered"]["threshold"],
+        default=DEFAULT_METHOD,
+        has_rate="lr" in METHOD_OPTIONS[DEFAULT_METHOD],
+        synchronous=SYNCHRONOUS,
+        steps=len(late),
+        seconds=float(late.end[-1]),
         seeds=len({result.seed for result in results}),
         slow_share=slow.mean(),
-        slow_delay=trace.delay[slow].mean(),
-        fast_delay=trace.delay[~slow].mean(),
+        slow_delay=late.delay[slow].mean() if slow.any() else 0.0,
+        fast_delay=late.delay[~slow].mean(),
         command=command,
     )
     page = out / "index.html"
     page.write_text(text, encoding="utf-8")
+    lines = ["# Results of the demo", "", f"`{command}`", "", "## In words", ""]
+    lines += [f"- {paragraph}" for paragraph in paragraphs]
+    lines += ["", "## Table", "", f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
+    lines += [f"| {' | '.join(row)} |" for row in found]
+    (out / "results.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
     return page
+
+
+def _html(text: str) -> Markup:
+    """Return a paragraph with its code and its bold words marked up."""
+    text = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text))
+    return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", text))

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from .._util.checks import POSITIVE, whole_number
+from .._util.defaults import DEFAULT_METHOD
 from ..optim import MethodLike
 from ..policy import POLICIES, PolicyLike
 from ..problems.base import Problem
@@ -71,7 +72,7 @@ def plan(
     network: float | None = None,
     jobs: int = 40,
     samples: int = 1_000_000,
-    method: MethodLike = "balanced-catch-up",
+    method: MethodLike = DEFAULT_METHOD,
     policies: Mapping[str, PolicyLike] | None = None,
     seed: int = 0,
     on_progress: Callable[[int, int], None] | None = None,

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from .._util.checks import AT_LEAST_ZERO, POSITIVE, several, whole_number
+from .._util.defaults import DEFAULT_METHOD
 from .._util.seeds import sample_seeds
 from ..core.flat import FlatModule
 from ..core.gradient import Contributor, one_thread
@@ -108,7 +109,7 @@ def time_jobs(
     task: Problem,
     *,
     jobs: int = 40,
-    method: MethodLike = "balanced-catch-up",
+    method: MethodLike = DEFAULT_METHOD,
     seed: int = 0,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> JobTimes:

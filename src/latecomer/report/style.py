@@ -10,25 +10,14 @@ from .._util.extras import needs
 with needs("report", "matplotlib", "Drawing a figure"):
     import matplotlib
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, NullFormatter
 
 __all__ = [
-    "FAST",
-    "GREY",
-    "INK",
-    "SLOW",
-    "STYLES",
-    "Axes",
-    "Figure",
-    "LogLocator",
-    "NullFormatter",
-    "blank",
-    "save_figure",
-    "style_of",
-    "svg",
-    "tidy",
-]
+    "FAST", "GREY", "INK", "SLOW", "STYLES", "Axes", "Figure", "LogLocator", "NullFormatter", "blank", "decimals",
+    "save_figure", "style_of", "svg", "tidy",
+]  # fmt: skip
 
 FAST, SLOW, INK, GREY = "#2f6f8f", "#c1502e", "#222222", "#8a8a8a"
 # Distinct in colour and in dash, so that overlapping curves can be distinguished, also in print.
@@ -47,14 +36,14 @@ STYLES: dict[str, tuple[str, str]] = {
     "balanced-momentum": ("#7b52ab", "--"),
     "balanced-adamw": ("#7b52ab", ":"),
     "ordered-mu2-anytime": ("#ff7f0e", ":"),
-    "rate-free": ("#e0a100", "-"),
+    "rate-free": ("#c2185b", "-"),
     # Relatives share a colour and differ in dash.
-    "ringmaster": ("#c71585", "-"),
-    "ringmaster-stop": ("#c71585", "--"),
-    "ringmaster-lmo": ("#c71585", ":"),
+    "ringmaster": ("#8f2d56", "-"),
+    "ringmaster-stop": ("#8f2d56", "--"),
+    "ringmaster-lmo": ("#8f2d56", ":"),
     "ringleader": ("#4d908e", "-."),
     "rennala": ("#9b2226", "-"),
-    "sync-minibatch": ("#111111", "-"),
+    "sync-minibatch": ("#555555", "--"),
     "async-minibatch": ("#9b2226", "--"),
     "fedbuff": ("#606c38", "-"),
     "fadas": ("#606c38", "--"),
@@ -132,3 +121,10 @@ def tidy(axes: Axes, title: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     axes.set_axisbelow(True)
+
+
+def decimals(axis: Axis) -> None:
+    """Write 0.1, 0.3, 1, 3, ... on a logarithmic axis instead of powers of ten."""
+    axis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_minor_formatter(NullFormatter())

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from .._util.checks import POSITIVE, Range, plain_numbers, whole_number
+from .._util.defaults import DEFAULT_METHOD
 from .._util.files import writable_file
 from .._util.interrupts import interrupts_between_arrivals
 from .._util.naming import stable_name
@@ -46,7 +47,7 @@ def fit(
     *,
     steps: int | None = None,
     epochs: float | None = None,
-    method: MethodLike = "balanced-catch-up",
+    method: MethodLike = DEFAULT_METHOD,
     policy: PolicyLike | None = None,
     workers: int = 2,
     engine: str | Engine = "local",
