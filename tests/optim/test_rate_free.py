@@ -146,6 +146,17 @@ def test_parameters_hold_y_only_inside_at_query_and_hold_x_again_after_an_error(
     assert not x[0].equal(y[0])
 
 
+def test_a_parameter_may_get_its_first_gradient_later_than_others() -> None:
+    first, second = (torch.nn.Parameter(torch.ones(3, dtype=torch.float64)) for _ in range(2))
+    opt = RateFree([first, second])
+    for t in range(6):
+        with opt.at_query():
+            first.grad = first.detach() - 2.0
+            second.grad = second.detach() - 2.0 if t > 2 else None
+        opt.step()
+    assert first[0] > second[0] > 1.0
+
+
 def test_a_late_gradient_without_its_point_gets_one_sentence() -> None:
     x = torch.nn.Parameter(torch.ones(2))
     opt = RateFree([x])

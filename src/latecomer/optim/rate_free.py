@@ -160,10 +160,15 @@ class RateFree(StalePointRule):
         group["waits"] = 0
 
     def _averages(self) -> Iterator[tuple[Tensor, Tensor, float]]:
-        """Yield each parameter with its z, or itself if it has not moved yet, and the weight of z in y."""
+        """Yield each parameter with its z, and the weight of z in y."""
         for group in self.param_groups:
             for p in group["params"]:
-                yield p.detach(), self.state[p]["z"] if "z" in self.state.get(p, ()) else p.detach(), group["beta"]
+                yield p.detach(), self._z(p), group["beta"]
+
+    def _z(self, p: Tensor) -> Tensor:
+        """Return the z of a parameter: the parameter itself if it has not moved yet."""
+        z: Tensor = self.state[p].get("z", p.detach()) if p in self.state else p.detach()
+        return z
 
     def _write_points(self, out: list[list[Tensor]], params: list[Tensor]) -> None:
         for y, (p, z, beta) in zip(out[0], self._averages(), strict=True):
@@ -226,7 +231,6 @@ class RateFree(StalePointRule):
         # A large model by part of its large tensors; all of it if it has none.
         all_of_it = sum(p.numel() for p in every) < SMALL or all(p.numel() < BLOCK for p in every)
         space = None if all_of_it else self._workspace
-        place = {id(p): i for i, p in enumerate(every)}
         D, q = shared["D"], math.sqrt(1.0 - float(shared["beta2"]))
         inner = length = noise = quotients = 0.0
         count = 0
@@ -237,15 +241,8 @@ class RateFree(StalePointRule):
             mine = [p for p, _ in pairs]
             first = self._buffers(mine, "x1", lambda p: copied(looked_at(p, all_of_it)))
             s = self._buffers(mine, "s", lambda p: torch.zeros_like(looked_at(p, all_of_it)))
-            if arrival.point is not None:
-                y = [looked_at(arrival.point[place[id(p)]].to(p.device), all_of_it) for p in mine]
-            else:
-                y = [looked_at(p, all_of_it) for p in mine]
-                if self._at_query and "z" in self.state[mine[0]]:
-                    z = [looked_at(self.state[p]["z"], all_of_it) for p in mine]
-                    y = list(torch._foreach_lerp(y, z, group["beta"]))
             g = [looked_at(g, all_of_it) for _, g in pairs]
-            inner += inner_product(g, first, y, space)
+            inner += inner_product(g, first, self._computed_at(mine, group, arrival, all_of_it), space)
             torch._foreach_mul_(s, q)
             torch._foreach_add_(s, g, alpha=(1.0 - q) * D)
             length += sum_of_absolutes(s, space)
@@ -263,6 +260,16 @@ class RateFree(StalePointRule):
         if length > 0.0:
             shared["D"] = max(D, shared["N"] / length)
         return math.sqrt(quotients / count) if count else 0.0
+
+    def _computed_at(self, params: list[Tensor], group: Group, arrival: Arrival, everything: bool) -> list[Tensor]:
+        """Return the point that a gradient was computed at, as far as it is looked at."""
+        if arrival.point is not None:
+            at = dict(zip(map(id, self._all_params()), arrival.point, strict=True))
+            return [looked_at(at[id(p)].to(p.device), everything) for p in params]
+        x = [looked_at(p, everything) for p in params]
+        if not self._at_query:
+            return x
+        return list(torch._foreach_lerp(x, [looked_at(self._z(p), everything) for p in params], group["beta"]))
 
     @staticmethod
     def _present(group: Group) -> float:
