@@ -15,7 +15,7 @@ from torch import Tensor
 
 import latecomer as lc
 from latecomer.optim import Arrival, RateFree
-from latecomer.optim._distance import BLOCK, WIDTH
+from latecomer.optim._distance import LEVELS
 from latecomer.optim.reference.rate_free import RateFreeTwin
 from latecomer.theory import CounterExample
 from latecomer.theory.measuring import mean_squared_gradient
@@ -91,9 +91,10 @@ def test_units_of_loss_do_not_matter_and_units_of_parameters_scale_the_steps(sca
 
 def test_a_large_model_is_trained_by_looking_at_part_of_it() -> None:
     """Also if it is in several tensors, of which only the large ones are looked at."""
-    size = 2 * BLOCK + 100
+    _, block, width = LEVELS[1]
+    size = 2 * block + 100
     target = torch.linspace(-1.0, 1.0, size)
-    for sizes in ([size], [BLOCK, BLOCK, 100], [BLOCK // 2] * 4 + [100]):
+    for sizes in ([size], [block, block, 100], [block // 2] * 4 + [100]):
         params = [torch.nn.Parameter(torch.zeros(n)) for n in sizes]
         targets = target.split(sizes)
         opt = RateFree(params)
@@ -103,7 +104,7 @@ def test_a_large_model_is_trained_by_looking_at_part_of_it() -> None:
                     p.grad = p.detach() - goal
             opt.step()
         looked = sum(len(state["s"].flatten()) for state in opt.state.values() if "s" in state)
-        assert looked == (size if BLOCK // 2 in sizes else 2 * WIDTH)
+        assert looked == (size if block // 2 in sizes else 2 * width)
         assert float((torch.cat([p.detach() for p in params]) - target).square().mean()) < 1e-3
         resumed = RateFree(params)
         resumed.load_state_dict(copy.deepcopy(opt.state_dict()))

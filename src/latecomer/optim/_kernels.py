@@ -38,7 +38,7 @@ _SCALES = 1e-3, 1e3
 """Range of a buffer's scale: outside of it the buffer's numbers would lose their range."""
 _LEAST_SHARE = 0.1
 """Least share of the old buffer in a step from which the buffer can be found again without losing digits."""
-_PIECE = 1 << 18
+_PIECE = 1 << 19
 """Elements per piece where a second pass follows: the first one has left them in the processor's cache."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
@@ -12,17 +11,7 @@ import torch
 from torch import Tensor
 
 from .._util.checks import AT_LEAST_ZERO, Range
-from ._distance import (
-    BLOCK,
-    SMALL,
-    Workspace,
-    inner_product,
-    looked_at,
-    root_mean_square,
-    sum_of_absolutes,
-    sum_of_quotients,
-    sum_of_roots,
-)
+from ._distance import LEVELS, level_of, looked_at, quotients, root_mean_square, together
 from ._kernels import adam_and_average
 from .adamw import BETA2, all_as_real
 from .base import Arrival, AsyncOptimizer, Grads, Group, Params, Work, copied
@@ -60,8 +49,9 @@ class RateFree(StalePointRule):
     is its delay plus one; its mean over all arrivals is the number of workers. For a given sequence of steps and
     without delay, this is schedule-free AdamW.
 
-    Of tensors with at least 65,536 elements, one element in thirty-two is looked at for D, and smaller ones beside them
-    are not.
+    In a model of 65,536 elements and more, part of them is looked at for D: the first 2,048 of every 65,536 of a
+    tensor; from a million elements on 512 of them; from four million on 2,048 of every 262,144. Smaller tensors are
+    not looked at, unless no tensor is so large: then all elements are.
 
     Args:
         params: Parameters or param groups.
@@ -98,7 +88,7 @@ class RateFree(StalePointRule):
         "beta2": BETA2,
         "eps": AT_LEAST_ZERO,
     }
-    bookkeeping: ClassVar[frozenset[str]] = AsyncOptimizer.bookkeeping | {"D", "N", "n", "W", "P2", "waits"}
+    bookkeeping: ClassVar[frozenset[str]] = AsyncOptimizer.bookkeeping | {"D", "N", "n", "W", "P2", "waits", "level"}
     own_shapes: ClassVar[frozenset[str]] = frozenset({"x1", "s", "e"})
     _own_attributes: ClassVar[tuple[str, ...]] = (*AsyncOptimizer._own_attributes, "_at_query", "last_scale")
 
@@ -120,10 +110,6 @@ class RateFree(StalePointRule):
     ) -> None:
         options = {"beta": beta, "beta2": beta2, "eps": eps}
         super().__init__(params, options, lr=lr, weight_decay=weight_decay, output=output, output_seed=output_seed)
-
-    @functools.cached_property
-    def _workspace(self) -> Workspace:
-        return Workspace()  # not part of a copy or a pickle: each makes its own
 
     @property
     def distance(self) -> float:
@@ -157,7 +143,7 @@ class RateFree(StalePointRule):
     def _start_group(self, group: Group) -> None:
         super()._start_group(group)
         group["D"] = group["N"] = group["n"] = group["W"] = group["P2"] = 0.0
-        group["waits"] = 0
+        group["waits"] = group["level"] = 0
 
     def _averages(self) -> Iterator[tuple[Tensor, Tensor, float]]:
         """Yield each parameter with its z, and the weight of z in y."""
@@ -184,6 +170,7 @@ class RateFree(StalePointRule):
         if counted:
             if not shared["D"]:
                 shared["D"] = FIRST + FIRST_RELATIVE * root_mean_square(self._all_params())
+                shared["level"] = level_of(self._all_params())
             size = self._estimate(work, arrival)
             self.last_scale = LARGEST / size if size > LARGEST else 1.0
             shared["n"] += shared["D"] ** 2
@@ -227,49 +214,55 @@ class RateFree(StalePointRule):
     def _estimate(self, work: Work, arrival: Arrival) -> float:
         """Raise D by what this gradient says about the distance; return the gradient's size relative to v."""
         shared = self.param_groups[0]
-        every = self._all_params()
-        # A large model by part of its large tensors; all of it if it has none.
-        all_of_it = sum(p.numel() for p in every) < SMALL or all(p.numel() < BLOCK for p in every)
-        space = None if all_of_it else self._workspace
-        D, q = shared["D"], math.sqrt(1.0 - float(shared["beta2"]))
-        inner = length = noise = quotients = 0.0
+        D, level, q = shared["D"], shared["level"], math.sqrt(1.0 - float(shared["beta2"]))
+        inner = length = noise = squares = 0.0
         count = 0
         for group, params, grads in work:
-            pairs = [(p, g) for p, g in zip(params, grads, strict=True) if all_of_it or p.numel() >= BLOCK]
+            pairs = [(p, g) for p, g in zip(params, grads, strict=True) if p.numel() >= LEVELS[level][1]]
             if not group["lr"] or not pairs:  # what does not move has no distance to go
                 continue
             mine = [p for p, _ in pairs]
-            first = self._buffers(mine, "x1", lambda p: copied(looked_at(p, all_of_it)))
-            s = self._buffers(mine, "s", lambda p: torch.zeros_like(looked_at(p, all_of_it)))
-            g = [looked_at(g, all_of_it) for _, g in pairs]
-            inner += inner_product(g, first, self._computed_at(mine, group, arrival, all_of_it), space)
-            torch._foreach_mul_(s, q)
-            torch._foreach_add_(s, g, alpha=(1.0 - q) * D)
-            length += sum_of_absolutes(s, space)
-            e = self._buffers(mine, "e", lambda p: torch.zeros_like(looked_at(p, all_of_it)))
-            torch._foreach_mul_(e, q * q)
-            torch._foreach_addcmul_(e, g, g, value=D**2)
-            noise += (1.0 - q) * sum_of_roots(e, space)
-            v = [looked_at(each, all_of_it) for each in self._buffers(mine, "v", torch.zeros_like)]
+            g = together([g for _, g in pairs], level)
+            moved = together(self._buffers(mine, "x1", lambda p: copied(looked_at(p, level))), 0)
+            moved = moved - self._computed_at(mine, group, arrival, level)
+            inner += float(moved.mul_(g).sum() if level else torch.dot(g, moved))
+            s = self._running_sum("s", mine, level, q, g, (1.0 - q) * D)
+            length += float(s.abs().sum() if level else torch.linalg.vector_norm(s, 1))
+            e = self._running_sum("e", mine, level, q * q, g, D**2, squared=True)
+            noise += (1.0 - q) * float(e.sqrt().sum())
+            v = together(self._buffers(mine, "v", torch.zeros_like), level)
             keep2, present = 1.0 - float(group["beta2"]), self._present(group)
-            quotients += present * sum_of_quotients(g, v, keep2, float(group["eps"]) * math.sqrt(present))
-            count += sum(each.numel() for each in g)
+            squares += present * float(quotients(g, v, keep2, float(group["eps"]) * math.sqrt(present)).sum())
+            count += g.numel()
         shared["N"] = q * shared["N"] + (1.0 - q) * D * inner
         # Where gradients are noise, s may be near zero by chance, and N is not: no shorter than noise alone makes it.
         length = max(length, noise)
         if length > 0.0:
             shared["D"] = max(D, shared["N"] / length)
-        return math.sqrt(quotients / count) if count else 0.0
+        return math.sqrt(squares / count) if count else 0.0
 
-    def _computed_at(self, params: list[Tensor], group: Group, arrival: Arrival, everything: bool) -> list[Tensor]:
+    def _running_sum(
+        self, name: str, params: list[Tensor], level: int, decay: float, g: Tensor, weight: float, *,
+        squared: bool = False,
+    ) -> Tensor:  # fmt: skip
+        """Let a sum decay, add gradients or their squares, and return it as one vector for all of these parameters."""
+        parts = self._buffers(params, name, lambda p: torch.zeros_like(looked_at(p, level)))
+        total = together(parts, 0).mul_(decay)
+        total = total.addcmul_(g, g, value=weight) if squared else total.add_(g, alpha=weight)
+        if len(parts) > 1:  # one vector of several tensors is a copy
+            pieces = torch.split(total, [part.numel() for part in parts])
+            torch._foreach_copy_(parts, [piece.view(part.shape) for piece, part in zip(pieces, parts, strict=True)])
+        return total
+
+    def _computed_at(self, params: list[Tensor], group: Group, arrival: Arrival, level: int) -> Tensor:
         """Return the point that a gradient was computed at, as far as it is looked at."""
         if arrival.point is not None:
             at = dict(zip(map(id, self._all_params()), arrival.point, strict=True))
-            return [looked_at(at[id(p)].to(p.device), everything) for p in params]
-        x = [looked_at(p, everything) for p in params]
+            return together([at[id(p)].to(p.device) for p in params], level)
+        x = together(params, level)
         if not self._at_query:
             return x
-        return list(torch._foreach_lerp(x, [looked_at(self._z(p), everything) for p in params], group["beta"]))
+        return torch.lerp(x, together([self._z(p) for p in params], level), group["beta"])
 
     @staticmethod
     def _present(group: Group) -> float:
