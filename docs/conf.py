@@ -20,6 +20,7 @@ extensions = [
     "mathml",
     "public_names",
     "own_pages",
+    "units",
 ]
 exclude_patterns = ["_sphinx", "architecture/*.py"]
 

@@ -36,18 +36,13 @@ PROBE = """
 </script></body>"""
 
 
-def command(address: str, width: int, folder: Path, *flags: str) -> list[str]:
-    """Return the command that opens an address and prints the page as it is after its scripts have run."""
-    own = [f"--user-data-dir={folder / 'own'}", f"--window-size={width},1000", "--dump-dom"]
-    return [str(CHROMIUM), *FLAGS, *own, *flags, address]
-
-
 def opened(page: Path, width: int, folder: Path) -> dict[str, Any]:
     """Open a page and return its errors, every figure's size, how wide it is and how wide the window."""
     probed = folder / "probed.html"
     probed.write_text(page.read_text().replace("</body>", PROBE))
-    done = subprocess.run(command(probed.as_uri(), width, folder), capture_output=True, text=True, timeout=120)
-    found: dict[str, Any] = json.loads(done.stdout.split('<pre id="probe">')[1].split("</pre>")[0])
+    with Tab(folder, width) as tab:
+        tab.open(probed.as_uri())
+        found: dict[str, Any] = json.loads(tab.wait("document.getElementById('probe')?.textContent"))
     return found
 
 
@@ -56,13 +51,13 @@ class Tab:
 
     Args:
         folder: For the browser's own files.
-        width: Width of the window.
+        width: Width of the screen.
     """
 
     def __init__(self, folder: Path, width: int = 1280) -> None:
         to_browser, self._to = os.pipe()
         self._from, from_browser = os.pipe()
-        flags = [*FLAGS, f"--user-data-dir={folder / 'tab'}", f"--window-size={width},1400", "--remote-debugging-pipe"]
+        flags = [*FLAGS, f"--user-data-dir={folder / 'tab'}", "--remote-debugging-pipe"]
         words = ["bash", "-c", f'exec "$0" "$@" 3<&{to_browser} 4>&{from_browser}', str(CHROMIUM), *flags]
         quiet = subprocess.DEVNULL
         self._process = subprocess.Popen(
@@ -73,6 +68,9 @@ class Tab:
         self._count, self._read, self._session = 0, b"", {}
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         self._session = {"sessionId": self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
+        # A window is never narrower than 500 pixels, a screen of a phone is.
+        screen = {"width": width, "height": 1400, "deviceScaleFactor": 1, "mobile": width < 500}
+        self._call("Emulation.setDeviceMetricsOverride", **screen)
 
     def __enter__(self) -> Tab:
         return self

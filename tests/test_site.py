@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import latecomer
+from browser import Tab, needs_chromium
 from pages import ROOT
 
 HOMES = ("latecomer.core.result", "latecomer.engines.ray", "latecomer.optim.reference", "latecomer.server")
@@ -62,6 +63,27 @@ def test_formulas_are_drawn_by_the_browser(site: Path) -> None:
     text = (site / "theory.html").read_text()
     assert text.count("<math ") > 50
     assert not re.search(r"\$\$|\\\(|\\frac", re.sub(r"<pre>.*?</pre>", "", text, flags=re.DOTALL))
+    assert re.search(r'<mover accent="true">\s*<mi>s</mi>', text)  # the index of such a letter is not a limit
+    assert not re.search(r"<munderover>\s*<mi>", text)
+
+
+def test_a_number_and_its_percent_sign_stay_on_one_line(site: Path) -> None:
+    text = (site / "choosing.html").read_text()
+    assert "<p>68\N{NO-BREAK SPACE}%</p>" in text
+    assert not re.search(r"\d %", re.sub(r"<(pre|code|script)\b.*?</\1>", "", text, flags=re.DOTALL))
+
+
+@needs_chromium
+@pytest.mark.parametrize("width", [1280, 400])
+def test_pages_fit_on_a_screen(site: Path, width: int, tmp_path: Path) -> None:
+    """Nothing makes a page wider; on a desk no formula is cut either."""
+    with Tab(tmp_path, width) as tab:
+        for name in ("index", "cluster", "errata", "gallery", "methods", "theory", "demo/index", "reference/training"):
+            tab.open((site / f"{name}.html").as_uri())
+            tab.wait(f"document.readyState == 'complete' && location.pathname.endsWith('/{name}.html')")
+            assert tab.value("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), name
+            cut = "[...document.querySelectorAll('.math')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
+            assert width < 500 or tab.value(cut) == 0, name
 
 
 def test_pages_that_the_library_has_written_link_back(site: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from docutils import nodes
@@ -10,10 +11,14 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.writers.html5 import HTML5Translator
 
+# docutils writes the index of a letter with an accent as if it were a limit, under the letter.
+_ACCENTED = re.compile(r"<munderover>(\s*<mi[^>]*>[^<]*</mi>)(.*?)(<mo[^>]*>[^<]</mo>\s*)</munderover>", re.DOTALL)
+
 
 def _mathml(node: nodes.Element, as_block: bool) -> str:
     try:
-        return latex2mathml.tex2mathml(node.astext(), as_block=as_block)
+        drawn = latex2mathml.tex2mathml(node.astext(), as_block=as_block)
+        return _ACCENTED.sub(r'<msub><mover accent="true">\1\3</mover>\2</msub>', drawn)
     except MathError as error:
         raise ExtensionError(f"{node.source}: cannot render the formula {node.astext()!r}: {error}") from error
 

@@ -105,6 +105,7 @@ def test_a_reader_sees_the_run_its_faults_and_its_end() -> None:
     last = seen.reader.messages[-1]
     assert last["over"]
     assert last["state"] == f"Ended after {len(run.trace):,} contributions."
+    assert last["arrivals"] == len(run.trace)
     parts: dict[str, str] = {}
     for message in seen.reader.messages:
         parts |= message["parts"]

@@ -135,7 +135,7 @@ class Live(Callback):
         self._over.set()
         self._handed_over.set()
         self._thread.join(timeout=10.0)
-        self._feed.publish({}, over=True, state=self._last_words())
+        self._feed.publish({}, over=True, state=self._last_words(), arrivals=self._arrivals)
         self._feed.wait_for_goodbye()
         self._server.close()
         self._server, self.url = None, None

@@ -81,7 +81,7 @@ def document(view: RunView | None, other: RunView | None = None, *, remark: str 
 def title(view: RunView | None, other: RunView | None = None) -> str:
     """Return the heading of the page."""
     if view is None:
-        return "A run that begins"
+        return "A run is starting"
     workers = f"{view.trace.header.workers:,} worker{'s' if view.trace.header.workers != 1 else ''}"
     words = f"{view.method}, {workers}" if view.method else f"A schedule of {workers}"
     return words if other is None else f"{words}, and {other.method} on the same arrivals"
@@ -140,10 +140,10 @@ def _beside(view: RunView, other: RunView | None) -> str:
         cells = ["" if found is None else short(float(found[group])) for found in (first, second)]
         if any(cells):
             rows.append([f"influence of {name}", *cells])
-    for status in ("zero", "dropped", "held"):
+    for status, words in (("zero", "of weight zero"), ("dropped", "dropped"), ("held", "held")):
         counts = [int((each.trace.columns["status"] == STATUSES.index(status)).sum()) for each in (view, other)]
         if any(counts):
-            rows.append([f"{status} arrivals", *(f"{count:,}" for count in counts)])
+            rows.append([f"arrivals {words}", *(f"{count:,}" for count in counts)])
     options = ", ".join(f"{name}={short(value)}" for name, value in other.options.items()) or "its defaults"
     words = f"{other.method} ({options}) was replayed on the same arrivals and the same samples."
     heads = ["", view.method or "recorded", other.method]

@@ -17,6 +17,8 @@ with needs("report", "jinja2", "Writing an HTML page"):
 
 __all__ = ["Markup", "TablePart", "cell", "render"]
 
+_LONG = 40  # characters of a text from which on it is broken into lines
+
 
 @dataclass(frozen=True)
 class TablePart:
@@ -44,8 +46,11 @@ class TablePart:
         return [[(name, cell(value)) for name, value in row.items()] for row in self.table.iter_rows(named=True)]
 
     def left(self, name: str) -> Markup:
-        """Return the attribute that aligns a column of words to the left."""
-        return Markup(' class="text"' if self.table.schema[name] == pl.String else "")
+        """Return the attribute that aligns a column of text to the left; one with long texts is broken into lines."""
+        if self.table.schema[name] != pl.String:
+            return Markup("")
+        longest = self.table[name].str.len_chars().max()
+        return Markup(' class="words"' if isinstance(longest, int) and longest > _LONG else ' class="text"')
 
 
 def cell(value: Any) -> str:

@@ -215,7 +215,7 @@ class Plot:
 
     def _axes(self) -> str:
         right, parts = self.width - 14, []
-        marks = _ticks(*self._x, most=max(3, self.width // 110), least=1.0 if self._whole else 0.0)
+        marks = _ticks(*self._x, most=max(3, self.width // 90), least=1.0 if self._whole else 0.0)
         for value in marks:
             x = float(self._across(value))
             parts.append(f'<path class="rule" d="M{x:.1f} 0V{self.height}"/>')

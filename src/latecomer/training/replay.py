@@ -155,7 +155,7 @@ def replay(
             **given,
         )
     if x is None or not same:
-        return Replayed(run, recorded, None, f"{rule.name} on the schedule of {path.name}.")
+        return Replayed(run, recorded, None, f"{rule.name} was replayed on the schedule of {path.name}.")
     arrangement = Arrangement(model, rule, groups)
     arrangement.optimizer(given)  # which decides the order of its parameters
     found = arrangement.joined(run.server.parameters).cpu()
