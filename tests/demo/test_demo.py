@@ -45,7 +45,7 @@ def results() -> list[demo.DemoRun]:
 def test_the_demo_compares_four_methods_with_the_default_of_fit(results: list[demo.DemoRun]) -> None:
     default = inspect.signature(lc.fit).parameters["method"].default
     assert list(demo.METHOD_OPTIONS) == [
-        "sync-minibatch", "delay-filtered", "ordered-momentum", "momentum", default
+        "synchronous", "delay-filtered", "ordered-momentum", "momentum", default
     ]  # fmt: skip
     table = {row.method: row for row in rows(results)}
     assert list(table) == list(demo.METHOD_OPTIONS)
@@ -56,13 +56,13 @@ def test_the_demo_compares_four_methods_with_the_default_of_fit(results: list[de
             assert found == pytest.approx(np.mean(own))
         assert math.isnan(row.doubled) == ("lr" not in demo.METHOD_OPTIONS[name])
     assert {name for name, row in table.items() if row.dropped} == {"delay-filtered"}
-    assert {name for name, row in table.items() if row.idle > 1e-9} == {"sync-minibatch"}
+    assert {name for name, row in table.items() if row.idle > 1e-9} == {"synchronous"}
 
 
 def test_all_methods_have_the_same_time_and_share_the_schedule_of_a_seed() -> None:
     late = demo.make_trace("momentum", 400, seed=3)
     assert demo.make_trace(DEFAULT_METHOD, 400, seed=3) == late
-    waiting = demo.make_trace("sync-minibatch", 400, seed=3)
+    waiting = demo.make_trace("synchronous", 400, seed=3)
     assert len(waiting) % demo.WORKERS == 0
     assert late.end[-1] - demo.COST < waiting.end[-1] <= late.end[-1]
     idle = [max(ends) - end for ends in waiting.end.reshape(-1, demo.WORKERS) for end in ends]
@@ -88,7 +88,7 @@ def made(method: str, losses: list[float], seed: int = 0, factor: float = 1.0) -
 def clear(monkeypatch: pytest.MonkeyPatch) -> list[demo.DemoRun]:
     """Runs with simple numbers: the target is reached after 40 s, never, 50 s, 10 s, and 20 s by the default."""
     curves = {
-        "sync-minibatch": [2, 2, 2, 2, 0.2], "delay-filtered": [2, 2, 2, 2, 2, 2],
+        "synchronous": [2, 2, 2, 2, 0.2], "delay-filtered": [2, 2, 2, 2, 2, 2],
         "ordered-momentum": [2, 2, 2, 2, 2, 0.2], "momentum": [2, 0.1, 0.1, 0.1, 0.1],
         DEFAULT_METHOD: [2, 1, 0.1, 0.1, 0.2],
     }  # fmt: skip
@@ -121,7 +121,7 @@ def test_a_target_that_only_some_seeds_reach(clear: list[demo.DemoRun]) -> None:
     few = [made(r.method, missed, r.seed) if (r.method, r.factor) == ("momentum", 1.0) and r.seed else r for r in runs]
     assert next(row for row in rows(few) if row.method == "momentum").time == math.inf
     assert "reaches a loss of 0.3 with 1 of 3 seeds only." in story(few)[-1]
-    none = [made(r.method, missed, r.seed) if (r.method, r.factor) == ("sync-minibatch", 1.0) else r for r in runs]
+    none = [made(r.method, missed, r.seed) if (r.method, r.factor) == ("synchronous", 1.0) else r for r in runs]
     assert "reaches a loss of 0.3 after 20 s." in story(none)[3]
     assert "gets there 2.0 times as fast (seeds: 2.0 to 2.0)." in story(runs)[3]
 
@@ -134,7 +134,7 @@ def test_a_default_without_a_learning_rate(
     assert all(job[3] == 1.0 for job in demo.planned(60, 2, 0) if job[0] == DEFAULT_METHOD)
     assert story(runs)[-1].endswith("the default has none to choose.")
     assert cells(rows(runs)[-1])[-2:] == ["–", "none"]
-    traces = [demo.make_trace(name, 60, 0) for name in ("sync-minibatch", "momentum")]
+    traces = [demo.make_trace(name, 60, 0) for name in ("synchronous", "momentum")]
     assert "nothing was tuned" in write_demo(runs, *traces, tmp_path, "latecomer demo").read_text()
 
 
@@ -182,7 +182,8 @@ def test_the_committed_page_table_and_figures_are_of_one_run() -> None:
 def test_the_learning_rates_are_the_chosen_ones() -> None:
     rates = (COMMITTED / "rates.md").read_text()
     for name, options in demo.METHOD_OPTIONS.items():
-        found = re.search(rf"^\| {name} \|.*\| ([\d.]+) \|$", rates, flags=re.MULTILINE)
+        row = f"{name}, beta {options['beta']:g}" if name == "synchronous" else name
+        found = re.search(rf"^\| {row} \|.*\| ([\d.]+) \|$", rates, flags=re.MULTILINE)
         assert "lr" not in options or (found is not None and float(found[1]) == options["lr"])
 
 

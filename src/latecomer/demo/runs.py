@@ -15,7 +15,7 @@ from .._util.checks import whole_number
 from .._util.defaults import DEFAULT_METHOD
 from .._util.parallel import in_parallel
 from ..delays import SampleCost
-from ..optim import METHODS
+from ..policy import Synchronous
 from ..problems import Digits
 from ..simulation import simulate
 from ..trace import Trace
@@ -24,11 +24,12 @@ __all__ = ["METHOD_OPTIONS", "DemoRun", "SlowNines", "make_trace", "run_all"]
 
 WORKERS, COST, SLOW_SHARE, BETA = 8, 10.0, 0.1, 0.1
 EVALUATIONS = 50
-SYNCHRONOUS = "sync-minibatch"
+SYNCHRONOUS = "synchronous"
+"""Not a method but a policy: momentum that waits for all workers."""
 
 # Learning rates from benchmarks/demo_rates.py, which uses other seeds and other images than the demo.
 _TUNED: dict[str, dict[str, Any]] = {
-    SYNCHRONOUS: {"lr": 0.4},
+    SYNCHRONOUS: {"lr": 1.6, "beta": 0.2},
     "delay-filtered": {"lr": 0.00625, "threshold": 2 * WORKERS},
     "ordered-momentum": {"lr": 0.2, "beta": BETA},
     "momentum": {"lr": 0.1, "beta": BETA},
@@ -38,7 +39,7 @@ METHOD_OPTIONS: dict[str, dict[str, Any]] = {
     name: _TUNED.get(name, {})  # the default may be a method without a learning rate
     for name in (SYNCHRONOUS, "delay-filtered", "ordered-momentum", "momentum", DEFAULT_METHOD)
 }
-"""The methods of the demo, and their options."""
+"""The methods of the demo and synchronous momentum, and their options."""
 
 
 class SlowNines(Digits):
@@ -71,26 +72,28 @@ class DemoRun:
 
 
 def make_trace(method: str, steps: int, seed: int) -> Trace:
-    """Return the schedule of a method: ``steps`` arrivals, or as many as there are in the same time with its policy."""
+    """Return the schedule of a method: ``steps`` arrivals, or as many as there are in the same time with waiting."""
     model = SampleCost(WORKERS, cost=(1.0, COST), slow_share=SLOW_SHARE)
     trace = model.trace(steps, seed)
-    if METHODS[method].policy is None:
+    if method != SYNCHRONOUS:
         return trace
     # Waiting never makes more arrivals, and an unfinished round is no update.
-    end = model.trace(steps, seed, policy=METHODS[method].policy).end
+    end = model.trace(steps, seed, policy=Synchronous).end
     rounds = int((end <= trace.end[-1]).sum()) // WORKERS
-    return model.trace(max(1, rounds) * WORKERS, seed, policy=METHODS[method].policy)
+    return model.trace(max(1, rounds) * WORKERS, seed, policy=Synchronous)
 
 
-def run_method(method: str, seed: int, steps: int, factor: float = 1.0, split: str = "test") -> DemoRun:
-    """Train one method on one seed's schedule, with a multiple of its learning rate."""
+def run_method(method: str, seed: int, steps: int, factor: float = 1.0, split: str = "test", **other: float) -> DemoRun:
+    """Train one method on one seed's schedule, with a multiple of its learning rate, and other options if given."""
     torch.set_num_threads(1)
-    options, trace = METHOD_OPTIONS[method], make_trace(method, steps, seed)
+    options, trace = {**METHOD_OPTIONS[method], **other}, make_trace(method, steps, seed)
     if factor != 1.0:
-        options = {**options, "lr": factor * options["lr"]}
+        options["lr"] *= factor
+    waits = method == SYNCHRONOUS
     run = simulate(
-        SlowNines(split), method, trace, seed=seed, evaluate_every=max(1, len(trace) // EVALUATIONS), **options
-    )
+        SlowNines(split), "momentum" if waits else method, trace, seed=seed, policy=Synchronous if waits else None,
+        evaluate_every=max(1, len(trace) // EVALUATIONS), **options,
+    )  # fmt: skip
     slow = run.trace.group == 1
     dropped = float((run.trace.status[slow] == "dropped").mean()) if slow.any() else 0.0
     return DemoRun(method, seed, factor, run.history, idle_share(trace), dropped)
