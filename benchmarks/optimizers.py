@@ -160,10 +160,11 @@ def served(name: str, n: int) -> Callable[[], None]:
     opt.step(arrival=Arrival(1, 1))
     for t in range(2, DELAY + 2):
         opt.step(arrival=Arrival(t, t))
+    point = [x.detach().clone()] if opt.reads_point else None
 
     def step() -> None:
         t = opt.version
-        opt.step(arrival=Arrival(t, t - DELAY, worker=0, workers=7))
+        opt.step(arrival=Arrival(t, t - DELAY, worker=0, workers=7, point=point))
 
     return step
 
