@@ -177,6 +177,27 @@ def test_what_a_model_returns_is_named_where_it_is_no_loss(model: Any, loss: Any
         lc.fit(model, loss, samples, steps=5, engine="inline", **OPTIONS)
 
 
+def of_model(model: nn.Module, batch: Any) -> torch.Tensor:
+    return model(batch[0]).nothing  # type: ignore[no-any-return]
+
+
+HOW_IT_IS_CALLED = "a loss of your own is called as loss_fn(model, batch); only losses of torch get (output, target)"
+
+
+@pytest.mark.parametrize(
+    ("loss", "hint"),
+    [
+        (lambda p, t: ((p - t) ** 2).mean(), True),
+        (lambda output, target: nn.functional.mse_loss(output, target), True),
+        (of_model, False),
+    ],
+)
+def test_a_loss_written_for_output_and_target_is_told_how_it_is_called(loss: Any, hint: bool) -> None:
+    with pytest.raises(ValueError, match=r"first .*: (TypeError|AttributeError): ") as caught:
+        lc.fit(nn.Linear(3, 1), loss, data(), steps=5, engine="inline", **OPTIONS)
+    assert (HOW_IT_IS_CALLED in str(caught.value)) is hint
+
+
 def by_sign_of_dict(batch: Any) -> int:
     return int(batch["inputs"].sum() > 0)
 

@@ -19,7 +19,7 @@ from ..core.groups import ParamGroups
 from ..core.rng import seeded
 from ..problems.base import Problem
 from .batches import Batches
-from .losses import loss_of_model, supervised_loss
+from .losses import loss_of_model, own_loss, supervised_loss
 
 __all__ = ["NOT_GIVEN", "Task"]
 
@@ -227,7 +227,7 @@ class Task(Problem):
     def _loss_of(self, model: nn.Module, batch: Any) -> Tensor:
         if self._loss is None:
             return loss_of_model(model, batch)
-        return supervised_loss(self._loss, model, batch) if self._supervised else self._loss(model, batch)
+        return (supervised_loss if self._supervised else own_loss)(self._loss, model, batch)
 
     def clip(self, gradient: Tensor) -> None:
         """Clip in place, by value and then by norm."""
