@@ -95,6 +95,9 @@ class Task(Problem):
             raise TypeError(
                 f"Invalid model: {type(model).__name__} (expected a torch.nn.Module, or a function that makes one)"
             )
+        if isinstance(loss_fn, type) and issubclass(loss_fn, nn.Module):
+            name = f"nn.{loss_fn.__name__}" if loss_fn.__module__.startswith("torch.nn.") else loss_fn.__name__
+            raise TypeError(f"Invalid loss_fn: the class {name} (pass {name}(), an instance)")
         if loss_fn is not None and not callable(loss_fn):
             raise TypeError(f"Invalid loss_fn: {loss_fn!r} (expected loss_fn(model, batch), or a torch loss)")
         if (dataset is None) == (batch_fn is None):
