@@ -97,6 +97,7 @@ def test_nan_counts_as_an_arrival_of_weight_zero(setting: dict[str, Any], tmp_pa
     result = lc.fit(problem, steps=20, record=tmp_path / "run.parquet", **(OPTIONS | setting))
     exactly_once(result, 20, updates=20 // setting["workers"])
     assert result.non_finite == 2
+    assert " (18 applied), " in result.summary()["contributions"]
     replays(result, problem)
 
 
