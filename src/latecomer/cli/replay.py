@@ -81,7 +81,7 @@ class ReplayOptions:
         _, about = read_record(self.record, Trace.load(self.record))
         recorded = {name for group in about.get("param_groups", ()) for name in group["options"]}
         recorded |= about.get("options", {}).keys()
-        defaults = hyper_parameters(self.method, ())
+        defaults = hyper_parameters(str(self.method), ())
         return {name: value for name, value in defaults.items() if name not in recorded} | given
 
 

@@ -124,7 +124,7 @@ class Run:
     @property
     def _applied(self) -> int:
         """Number of contributions that entered an update."""
-        status = self.trace.status.tolist()
+        status: list[str] = self.trace.status.tolist()
         held = status.count("held")  # in a round, bad contributions have the status of the good ones
         bad = self.non_finite + len(self.given_up) if held else 0
         return max(0, status.count("applied") + held - bad)

@@ -118,7 +118,8 @@ class Task(Problem):
         self.clip_norm = None if clip_norm is None else POSITIVE.check("clip_norm", clip_norm)
         self.clip_value = None if clip_value is None else POSITIVE.check("clip_value", clip_value)
         self.scheduler, self.param_groups = scheduler, param_groups
-        self._model, self._loss = uncompiled(model), loss_fn
+        self._model = uncompiled(model)
+        self._loss: Callable[..., Any] | None = loss_fn
         if self._model is not model:
             warn(
                 "A compiled model cannot be sent to another process: the model is trained as it was before "
