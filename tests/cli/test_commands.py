@@ -92,6 +92,8 @@ def test_groups_say_what_is_in_them(name: str, capsys: Capture) -> None:
         (["trace", "shwo"], "there is no command 'trace shwo': did you mean trace show? (see latecomer trace --help)"),
         (["trace", "--json"], "'--json' comes after a command: trace make or show (see latecomer trace --help)"),
         (["demo", "--sed", "3"], "there is no option '--sed': did you mean --seed? (see latecomer demo --help)"),
+        (["train", "t.py:task", "--lr", "0.1"],
+         "there is no option '--lr': did you mean --set lr=0.1? (see latecomer train --help)"),
         (["methods", "--jsn"], "there is no option '--jsn': did you mean --json? (see latecomer methods list --help)"),
         (["demo", "extra"], "unexpected argument: extra (see latecomer demo --help)"),
         (["demo", "--seed", "x"], "Invalid --seed value: 'x' (expected a whole number) (see latecomer demo --help)"),

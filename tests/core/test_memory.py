@@ -75,7 +75,7 @@ def test_a_loss_that_moves_the_model_is_refused(name: str, at: str) -> None:
     task = lc.Task(network, loss_after(harm, at), data(), batch_size=16)
     with pytest.raises(ValueError, match=words):
         lc.simulate(task, "momentum", TRACE, lr=0.1)
-    with pytest.raises(ValueError, match=f"The task raised on its first tickets: ValueError: .*{words}"):
+    with pytest.raises(ValueError, match=f"The task raised on its first jobs: ValueError: .*{words}"):
         lc.fit(task, lr=0.1, steps=12, engine="inline")
 
 

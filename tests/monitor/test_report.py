@@ -283,6 +283,7 @@ def test_a_damaged_record_is_one_sentence(what: str, record: Path, tmp_path: Pat
         (["{record}", "--task", "{script}:nothing"], "{script} has no 'nothing'"),
         (["{record}", "--out", "{folder}"], "cannot write"),
         (["{record}", "--out", "{record}"], "the record and --out would both write {record}: choose another name"),
+        (["{folder}/m.safetensors"], "{folder}/m.safetensors is not a record of a run: pass the .parquet file"),
         (["mnist"],
          "there is no 'latecomer report mnist' any more: write latecomer reproduce mnist --from-store"),
     ],

@@ -182,6 +182,16 @@ def test_the_command_prints_what_it_measured_predicted_and_advises(
     assert all(math.isfinite(row["updates"]) for row in told["rows"])
 
 
+def test_the_command_shows_few_rows_unless_asked(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["plan", f"{script}:task", "--workers", "2", "--jobs", "2"]
+    for more, shown in ([], False), (["--all-policies"], True):
+        assert main([*command, *more]) == 0
+        out = capsys.readouterr().out
+        assert "async" in out
+        assert ("rennala" in out) is shown
+        assert "were timed: raise --jobs" in out
+
+
 def test_the_command_reads_a_record(script: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = lc.delays.WorkerSpeeds([1.0, 1.0]).trace(steps=50).save(tmp_path / "run.parquet")
     assert main(["plan", f"{script}:task", "--record", str(record), "--workers", "8", "--json"]) == 0

@@ -258,9 +258,9 @@ def test_what_is_no_problem_trace_policy_or_function_gets_a_sentence() -> None:
         (
             (NoLoss(), "momentum", trace),
             TypeError,
-            "loss must return one number that depends on the .*, got float",
+            "The loss must be one number that depends on the .*, got float",
         ),
-        ((Vector(), "momentum", trace), TypeError, r"got a tensor of shape \(8, 1\)"),
+        ((Vector(), "momentum", trace), TypeError, r"one number, got a tensor of shape \(8, 1\): take its mean"),
         ((NoMetrics(), "momentum", trace), TypeError, "evaluate must return a dict of names and numbers, got 3"),
         ((Taken(), "momentum", trace), ValueError, "may not return a metric named 'update'"),
     ]:

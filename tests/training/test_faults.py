@@ -97,14 +97,13 @@ def test_nan_counts_as_an_arrival_of_weight_zero(setting: dict[str, Any], tmp_pa
     result = lc.fit(problem, steps=20, record=tmp_path / "run.parquet", **(OPTIONS | setting))
     exactly_once(result, 20, updates=20 // setting["workers"])
     assert result.non_finite == 2
+    assert " (18 applied), " in result.summary()["contributions"]
     replays(result, problem)
 
 
 def test_a_task_that_raises_from_the_start_ends_the_run_with_its_reason(tmp_path: Path) -> None:
     problem = Trouble(tmp_path, "raise", tickets=tuple(range(100)), times=100)
-    with pytest.raises(
-        ValueError, match=r"The task raised on its first tickets: KeyError: 'no such sample' \(.*py, line"
-    ):
+    with pytest.raises(ValueError, match=r"The task raised on its first jobs: KeyError: 'no such sample' \(.*py, line"):
         lc.fit(problem, steps=20, **OPTIONS)
 
 

@@ -158,7 +158,12 @@ class Endless(DataLoader[Any]):
         ({"dataset": "train.csv"}, "Invalid dataset: train.csv .expected an object whose"),
         ({"batch_size": 0}, "Invalid batch_size value: 0"),
         ({"sampler": "shuffled"}, "expected None, 'independent'"),
-        ({"method": "adam"}, "Unknown method 'adam'"),
+        (
+            {"method": "adam"},
+            r"Unknown method 'adam': did you mean catch-up-adamw or rate-free\? .`latecomer meth",
+        ),
+        ({"batchsize": 8}, r"no option 'batchsize', and fit has no such argument: did you mean batch_size\?"),
+        ({"optimizer": torch.optim.AdamW}, "no option 'optimizer', .*: pass it as method="),
         ({"engine": "cloud"}, "Unknown engine 'cloud'"),
         ({"steps": 0}, "Invalid steps value: 0"),
         ({"workers": 0}, "Invalid workers value: 0"),
@@ -274,6 +279,7 @@ def test_the_example_of_an_own_model_runs(tmp_path: Path, capsys: pytest.Capture
     printed = capsys.readouterr().out
     assert "Trace written to" in printed
     assert "training: 60 of 60" in printed  # a log gets lines, not a bar
+    assert (tmp_path / "m.safetensors").stat().st_mode == (tmp_path / "run.parquet").stat().st_mode
     assert set(load_file(tmp_path / "m.safetensors")) == set(load_task(f"{example}:task").model(0).state_dict())
     assert main(train) == 0
     assert "Resumed from arrival 60" in capsys.readouterr().out
@@ -390,7 +396,7 @@ def test_a_run_that_diverges_is_no_success(tmp_path: Path, capsys: pytest.Captur
     script.write_text(CARELESS)
     assert main(["train", f"{script}:nan", "--steps", "300", "--workers", "1"]) == 2
     sentence = "The run diverged and ended at arrival 100; 100 of 100 contributions were not finite: check the data"
-    assert sentence in capsys.readouterr().err
+    assert f"{sentence} and the loss\n" in capsys.readouterr().err  # the default has no learning rate to check
     assert main(["train", f"{script}:nan", "--steps", "50", "--workers", "1"]) == 2
     assert "50 of 50 contributions were not finite and count with weight zero" in capsys.readouterr().err
     assert main(["train", f"{script}:raises"]) == 2

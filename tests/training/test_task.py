@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -173,8 +174,45 @@ def test_a_model_may_return_its_own_loss(kind: str, samples: Any, tmp_path: Path
     ],
 )
 def test_what_a_model_returns_is_named_where_it_is_no_loss(model: Any, loss: Any, samples: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=f"The task raised on its first tickets: TypeError: .*{words}"):
+    with pytest.raises(ValueError, match=f"The task raised on its first jobs: TypeError: .*{words}"):
         lc.fit(model, loss, samples, steps=5, engine="inline", **OPTIONS)
+
+
+def of_model(model: nn.Module, batch: Any) -> torch.Tensor:
+    return model(batch[0]).nothing  # type: ignore[no-any-return]
+
+
+HOW_IT_IS_CALLED = "a loss of your own is called as loss_fn(model, batch); only losses of torch get (output, target)"
+
+
+@pytest.mark.parametrize(
+    ("loss", "hint"),
+    [
+        (lambda p, t: ((p - t) ** 2).mean(), True),
+        (lambda output, target: nn.functional.mse_loss(output, target), True),
+        (of_model, False),
+    ],
+)
+def test_a_loss_written_for_output_and_target_is_told_how_it_is_called(loss: Any, hint: bool) -> None:
+    with pytest.raises(ValueError, match=r"first .*: (TypeError|AttributeError): ") as caught:
+        lc.fit(nn.Linear(3, 1), loss, data(), steps=5, engine="inline", **OPTIONS)
+    assert (HOW_IT_IS_CALLED in str(caught.value)) is hint
+
+
+class Mismatched(nn.Linear):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs[:, :2])  # the error is raised in torch
+
+
+@pytest.mark.parametrize("loss", [nn.functional.mse_loss, lambda p, t: nn.functional.mse_loss(p, t)])
+def test_an_error_names_the_last_line_of_the_users_code(loss: Any) -> None:
+    with pytest.raises(ValueError, match=rf"first jobs: .* \({re.escape(__file__)}, line \d+\)"):
+        lc.fit(Mismatched(3, 1), loss, data(), steps=5, engine="inline", **OPTIONS)
+
+
+def test_the_class_of_a_loss_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"the class nn\.MSELoss \(pass nn\.MSELoss\(\), an instance\)"):
+        Task(nn.Linear(3, 1), nn.MSELoss, data())
 
 
 def by_sign_of_dict(batch: Any) -> int:

@@ -58,11 +58,27 @@ def _parse(command: Any, prog: str, description: str, argv: Sequence[str]) -> An
     options = _options(command)
     for word in (word.partition("=")[0].replace("_", "-") for word in argv if word.startswith("--") and word != "--"):
         if options and word not in options:
-            raise ValueError(f"there is no option {word!r}: {did_you_mean(word, options)}".rstrip(": ") + f" {see}")
+            hint = _as_setting(word, argv) if "--set" in options else ""
+            hint = hint or did_you_mean(word, options)
+            raise ValueError(f"there is no option {word!r}: {hint}".rstrip(": ") + f" {see}")
     message = _first_section(stderr.getvalue())
     for pattern, replacement in _WORDINGS.items():
         message = re.sub(pattern, replacement, message)
     raise ValueError(f"{message.rstrip('.')} {see}")
+
+
+def _as_setting(option: str, argv: Sequence[str]) -> str:
+    """Return how --set gives a hyper-parameter that was given as an option; empty if no method has it."""
+    from ..optim import METHODS
+
+    name = option.removeprefix("--").replace("-", "_")
+    if not any(name in method.arguments for method in METHODS.values()):
+        return ""
+    place = next(i for i, word in enumerate(argv) if word.partition("=")[0].replace("_", "-") == option)
+    _, equals, value = argv[place].partition("=")
+    if not equals:
+        value = next((word for word in argv[place + 1 : place + 2] if not word.startswith("--")), "VALUE")
+    return f"did you mean --set {name}={value}?"
 
 
 def _first_section(box: str) -> str:

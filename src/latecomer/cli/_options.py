@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +11,7 @@ from typing import Annotated, Any
 import tyro
 
 from .._util.imports import import_file
+from .._util.places import place_of
 
 __all__ = ["LR", "Imports", "Pairs", "hyper_parameters", "import_all", "named_in_file", "pairs", "raised_by"]
 
@@ -94,5 +94,4 @@ def named_in_file(words: str, what: str) -> Any:
 
 def raised_by(words: str, error: BaseException) -> str:
     """Return what a function of the user's raised, and where, as a sentence."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{words} raises {type(error).__name__}: {error} ({place.filename}, line {place.lineno})"
+    return f"{words} raises {type(error).__name__}: {error} ({place_of(error)})"

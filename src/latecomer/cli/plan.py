@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PlanCommand"]
 
+_FEW = 5  # with fewer timed jobs, the mean of a group says little
+_SYNCHRONOUS = ("synchronous", "synchronous, buckets")
+
 
 @dataclass(frozen=True)
 class PlanCommand:
@@ -45,6 +48,8 @@ class PlanCommand:
     """The method, for the server's work per contribution."""
     policies: tuple[str, ...] | None = None
     """Policies to predict besides async, by name; all but the synchronous one if left out."""
+    all_policies: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Print the rows of every policy, not only of async and synchronous training; --csv and --json have them all."""
     imports: Imports = ()
     """A Python file that registers methods of your own; may be repeated."""
     seed: int = 0
@@ -79,6 +84,8 @@ class PlanCommand:
         for row in groups:
             words = f"{row['group']}: {row['jobs']} jobs, {_seconds(row['seconds'])} each, {row['share']:.0%} of all"
             print_text(console, words)
+            if row["jobs"] < _FEW:
+                print_text(console, f"Only {row['jobs']} jobs of {row['group']} were timed: raise --jobs")
         link = "shared memory" if self.network is None else f"{_seconds(found.network.seconds(times.size))} per copy"
         words = f"{times.size / 1e6:,.3g} MB of parameters, {link}; server {_seconds(times.server)} per contribution"
         print_text(console, words)
@@ -89,7 +96,11 @@ class PlanCommand:
             "groups": groups,
         }
         widen(console)
-        show(console, _table(found), data | {"server": times.server, "size": times.size})
+        show(
+            console,
+            _table(found, self.all_policies or self.policies is not None),
+            data | {"server": times.server, "size": times.size},
+        )
         for sentence in filter(None, (*found.advice, found.caution)):
             print_text(console, sentence)
         if self.csv is not None:
@@ -98,14 +109,16 @@ class PlanCommand:
             print_text(console, f"Written to {self.csv}")
 
 
-def _table(found: Plan) -> Table:
+def _table(found: Plan, every: bool) -> Table:
+    from polars import col
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, title=f"Predictions; time for {found.samples:,} samples")
     for name in ("workers", "scheme", "updates/s", "samples/s", "x sync", "wasted", "idle", "delay", "time"):
         table.add_column(name, justify="left" if name == "scheme" else "right", no_wrap=True)
-    for row in found.table.iter_rows(named=True):
+    shown = found.table if every else found.table.filter(col("scheme").is_in(["async", *_SYNCHRONOUS]))
+    for row in shown.iter_rows(named=True):
         faster = f"{row['faster']:.2f}"
         faster += "" if row["low"] is None else f" ({row['low']:.1f}-{row['high']:.1f})"
         table.add_row(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from .._util.suggest import unknown
-from ._options import Imports, Pairs, import_all, pairs
+from ._options import Imports, Pairs, hyper_parameters, import_all, pairs
 from ._output import Json, show
 from .train import load_task
 
@@ -65,8 +65,24 @@ class ReplayOptions:
 
         return replay(
             self.record, problem, method=self.method, evaluate_every=self.evaluate_every, progress=console,
-            device=self.device, server_device=self.server_device, **pairs(self.set),
+            device=self.device, server_device=self.server_device, **self._options(),
         )  # fmt: skip
+
+    def _options(self) -> dict[str, Any]:
+        """Return what --set says; another method also gets the defaults of train for what the record lacks."""
+        from ..optim import METHODS
+
+        given = pairs(self.set)
+        if self.method not in METHODS:
+            return given
+        from ..trace import Trace
+        from ..training.record import read_record
+
+        _, about = read_record(self.record, Trace.load(self.record))
+        recorded = {name for group in about.get("param_groups", ()) for name in group["options"]}
+        recorded |= about.get("options", {}).keys()
+        defaults = hyper_parameters(str(self.method), ())
+        return {name: value for name, value in defaults.items() if name not in recorded} | given
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,6 +47,8 @@ class ReportCommand(ReplayOptions):
         from ..training.record import beside
         from ..training.replay import check_task
 
+        if self.record.suffix == ".safetensors":
+            raise ValueError(f"{self.record} is not a record of a run: pass the .parquet file")
         out = self.record.with_suffix(".html") if self.out is None else self.out
         check_distinct({"the record": self.record, "its parameters": beside(self.record), "--out": out}, {})
         view, other, remark = RunView.of_record(self.record), None, ""

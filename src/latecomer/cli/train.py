@@ -120,10 +120,10 @@ class Train:
             raise
         self._show(result, console)
         if self.save is not None:
-            from safetensors.torch import save_file
+            from safetensors.torch import save
 
-            with atomic(self.save) as temporary:
-                save_file({name: value.contiguous() for name, value in result.state.items()}, temporary)
+            with atomic(self.save) as temporary:  # written here, because save_file makes files that only one user reads
+                temporary.write_bytes(save({name: value.contiguous() for name, value in result.state.items()}))
             print_text(console, f"Model written to {self.save}")
         if result.trouble:
             raise ValueError(result.trouble)
@@ -170,8 +170,12 @@ class Train:
     def _show(self, result: Any, console: Console) -> None:
         from rich.table import Table
 
-        table = Table(*result.history.columns, title=f"{self.method} on {self.task}, {self.workers} workers")
-        for row in result.history.iter_rows():
+        history = result.history
+        shown = history.drop("update") if history["update"].equals(history["arrival"]) else history
+        table = Table(title=f"{result.method} on {self.task}, {self.workers} workers")
+        for name in shown.columns:
+            table.add_column(name.replace("_", "_\n"), justify="right", no_wrap=True)  # a number is never cut
+        for row in shown.iter_rows():
             table.add_row(*("" if v is None else f"{v:,}" if isinstance(v, int) else f"{v:.4g}" for v in row))
         counted = len(result.trace) - result.resumed_at
         rate = counted / max(result.seconds, 1e-9)

@@ -133,8 +133,7 @@ class FlatModule:
             if p._version != version:
                 raise ValueError(_CHANGED.format(name=name))
         if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
-            shown = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            raise TypeError(f"A problem's loss must return one number that depends on the parameters, got {shown}")
+            raise TypeError(_no_loss(value))
         for p, view in zip(self._params, views, strict=True):
             if p.grad is not view:  # the loss called zero_grad
                 _ = view.zero_() if p.grad is None else view.copy_(p.grad)
@@ -242,6 +241,14 @@ def digest(x: Tensor) -> str:
 def uncompiled(module: Any) -> Any:
     """Return the module inside a ``torch.compile`` wrapper, or the module itself."""
     return getattr(module, "_orig_mod", module) if isinstance(module, nn.Module) else module
+
+
+def _no_loss(value: Any) -> str:
+    """Say why this is not a loss, and what to do about it."""
+    if isinstance(value, Tensor) and value.numel() != 1:
+        return f"The loss must be one number, got a tensor of shape {tuple(value.shape)}: take its mean"
+    shown = "a tensor that requires no gradient" if isinstance(value, Tensor) else type(value).__name__
+    return f"The loss must be one number that depends on the parameters, got {shown}"
 
 
 def _strides(p: Tensor) -> tuple[int, ...]:

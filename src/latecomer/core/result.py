@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 from torch import Tensor
 
+from .._util.defaults import DEFAULT_METHOD
 from ..server import Server
 from ..trace import Trace
 from .faults import Fault
@@ -83,7 +84,9 @@ class Run:
     @property
     def trouble(self) -> str:
         """Why the result should not be used as it is, as a sentence; empty if nothing is known against it."""
-        arrivals, check = len(self.trace), "check the data, the loss and the learning rate"
+        rate = self.method != DEFAULT_METHOD or "lr" in self.options  # the default sets its own step
+        arrivals = len(self.trace)
+        check = "check the data, the loss and the learning rate" if rate else "check the data and the loss"
         bad = f"{self.non_finite:,} of {arrivals:,} contributions were not finite"
         if self.diverged_at is not None:
             return f"The run diverged and ended at arrival {self.diverged_at:,}; {bad}: {check}"
@@ -98,7 +101,8 @@ class Run:
         trace, final = self.trace, self.final if self.history.height else {}
         rows = {"method": self.method}
         rows["options"] = ", ".join(f"{name}={_shown(value)}" for name, value in self.options.items()) or "defaults"
-        rows["contributions"] = f"{len(trace):,}, {self.server.optimizer.t:,} updates"
+        applied = f" ({self._applied:,} applied)" if self.non_finite or self.given_up else ""
+        rows["contributions"] = f"{len(trace):,}{applied}, {self.server.optimizer.t:,} updates"
         metrics = {name: value for name, value in final.items() if name not in COLUMNS and value is not None}
         if final.get("train_loss") is not None:
             metrics = {"train_loss": final["train_loss"]} | metrics
@@ -116,6 +120,14 @@ class Run:
         if self.seconds:
             rows["seconds"] = f"{self.seconds:.1f}"
         return rows
+
+    @property
+    def _applied(self) -> int:
+        """Number of contributions that entered an update."""
+        status: list[str] = self.trace.status.tolist()
+        held = status.count("held")  # in a round, bad contributions have the status of the good ones
+        bad = self.non_finite + len(self.given_up) if held else 0
+        return max(0, status.count("applied") + held - bad)
 
     def __repr__(self) -> str:
         return "Run(\n" + "".join(f"  {name}: {value}\n" for name, value in self.summary().items()) + ")"

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
+from .._util.places import place_of
 from ..core.devices import device_kind, resolved, use_device
 from ..core.flat import FlatModule
 from ..core.gradient import Contributor, evaluated
@@ -88,6 +89,4 @@ class Worker:
 def failure(seat: int, number: int, error: BaseException) -> Failed:
     """Return an exception as a `Failed`, with its message and its place."""
     reason = traceback.format_exception_only(error)[-1].strip()
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
-    return Failed(seat, number, reason[:2000], where)
+    return Failed(seat, number, reason[:2000], place_of(error))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
@@ -189,6 +189,12 @@ class Method:
         """Return those hyper-parameters that are the policy's."""
         return {name: options[name] for name in self._policy_arguments if name in options}
 
+    def unknown_options(self, options: Iterable[str]) -> list[str]:
+        """Return those names that are no hyper-parameters of the method; none if its optimizer takes any."""
+        if not self.takes_options or keywords(self.optimizer)[1]:
+            return []
+        return sorted(set(options) - self.arguments.keys() - self.options.keys())
+
     def check(self, options: Mapping[str, Any], grouped: bool = False) -> None:
         """Raise for hyper-parameters that the method does not have, and for missing ones.
 
@@ -202,14 +208,13 @@ class Method:
             Traceback (most recent call last):
             ValueError: delay-filtered needs a value for 'threshold'
         """
-        known, takes_all = keywords(self.optimizer)
         if not self.takes_options:
             if options:
                 raise ValueError(
                     f"{self.name} is a function of the parameters, which brings its own options: set "
                     f"{', '.join(sorted(options))} in the function, not beside it"
                 )
-            for name, argument in known.items():
+            for name, argument in keywords(self.optimizer)[0].items():
                 if argument.default is inspect.Parameter.empty:
                     raise ValueError(
                         f"{self.name} needs a value for {name!r}, and a function is called with the parameters alone: "
@@ -217,9 +222,8 @@ class Method:
                     )
             return
         arguments = self.arguments
-        for name in sorted(options):
-            if name not in arguments and name not in self.options and not takes_all:
-                raise ValueError(f"{self.name} has no option {name!r} (it has {', '.join(arguments)})")
+        for name in self.unknown_options(options):
+            raise ValueError(f"{self.name} has no option {name!r} (it has {', '.join(arguments)})")
         for name, argument in (self._policy_arguments if grouped else arguments).items():
             if argument.default is inspect.Parameter.empty and name not in options:
                 raise ValueError(f"{self.name} needs a value for {name!r}")

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from .._util.suggest import unknown
+from .._util.suggest import did_you_mean
 from ..policy import Policy, PolicyLike, as_policy
 from .method import Method, MethodLike, keywords, name_of
 from .table import LIBRARY
@@ -37,6 +37,14 @@ _ORIGINS: dict[str, tuple[Any, ...]] = {}  # who registered a name: module, opti
 _SENT: dict[str, Callable[[], Method]] = {}  # registered in the process that started this one, and not loaded yet
 
 
+_MEANT = {
+    "adam": "catch-up-adamw or rate-free",
+    "adamw": "catch-up-adamw or rate-free",
+    "sgd": "async-sgd or momentum",
+}
+"""Names of torch's optimizers, and the methods that come closest."""
+
+
 def known_method(name: object) -> Method:
     """Return the method with this name.
 
@@ -45,7 +53,9 @@ def known_method(name: object) -> Method:
         True
     """
     if not isinstance(name, str) or name not in METHODS:
-        raise ValueError(unknown("method", name, METHODS))
+        meant = _MEANT.get(name.lower(), "") if isinstance(name, str) else ""
+        hint = f"did you mean {meant}?" if meant else did_you_mean(str(name), METHODS)
+        raise ValueError(f"Unknown method {name!r}{f': {hint}' if hint else ''} (`latecomer methods` lists them)")
     return METHODS[name]
 
 
@@ -71,7 +81,7 @@ def as_method(method: MethodLike) -> Method:
         return Method(type(method).__name__, method)  # which raises, and says why
     if not callable(method):
         raise TypeError(
-            f"Invalid method: {method!r} (expected a name, one of {', '.join(METHODS)}; a class of optimizers; a "
+            f"Invalid method: {method!r} (expected a name that `latecomer methods` lists; a class of optimizers; a "
             "function of the parameters; or a latecomer.optim.Method)"
         )
     if isinstance(method, type):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 
 from .._util.checks import AT_LEAST_ZERO, POSITIVE, several, whole_number
 from .._util.defaults import DEFAULT_METHOD
+from .._util.places import place_of
 from .._util.seeds import sample_seeds
 from ..core.flat import FlatModule
 from ..core.gradient import Contributor, one_thread
@@ -153,10 +153,8 @@ def time_jobs(
                 contribute(points, out, number, sample, group, 2)
                 finite = is_finite(contribute.result)  # as a worker asks, which waits for an accelerator
             except Exception as error:
-                frame = traceback.extract_tb(error.__traceback__)[-1]
                 raise ValueError(
-                    f"Job {number} of the task raised {type(error).__name__}: {error} ({frame.filename}, line "
-                    f"{frame.lineno})"
+                    f"Job {number} of the task raised {type(error).__name__}: {error} ({place_of(error)})"
                 ) from error
             some_finite |= finite
             if timed >= 0:

@@ -140,7 +140,7 @@ class FaultHandling(Driver, ABC):
         no_success_yet = self.server.arrivals == self.server.given_up
         if no_success_yet and raised is not None and self.server.arrivals + 1 >= min(_MAX_FIRST_FAILURES, self.steps):
             where = f" ({raised.where})" if raised.where else ""
-            raise ValueError(f"The task raised on its first tickets: {reason}{where}")
+            raise ValueError(f"The task raised on its first jobs: {reason}{where}")
         self._report(ticket, failed, reason)
         self._note("given up", ticket.worker, ticket, reason)
         self._arrived(ticket, self.state.give_up(ticket, self.now, raised is not None), math.nan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from .._util.defaults import DEFAULT_METHOD
 from .._util.files import writable_file
 from .._util.interrupts import interrupts_between_arrivals
 from .._util.naming import stable_name
+from .._util.suggest import did_you_mean
 from .._util.warn import warn
 from ..core.callbacks import Callback, ProgressLike, all_callbacks
 from ..core.checkpoint import checkpoint_options
@@ -26,7 +28,7 @@ from ..core.loggers import TensorBoard
 from ..core.result import Run, RunWarning
 from ..core.structure import structure
 from ..engines import Engine
-from ..optim import MethodLike
+from ..optim import MethodLike, as_method
 from ..optim.methods import method_and_policy
 from ..policy import PolicyLike
 from ..policy.base import options_of
@@ -163,6 +165,7 @@ def fit(
     options = plain_numbers(options)
     if param_groups is None and isinstance(model, Task):
         param_groups = model.param_groups
+    _check_names(method, options)
     decision = "synchronous" if sync else policy
     rule, decides = method_and_policy(method, decision, workers, options, param_groups is not None)
     attempts, seed = whole_number("attempts", attempts, least=1), whole_number("seed", seed)
@@ -234,6 +237,25 @@ def fit(
     if isinstance(model, nn.Module):
         uncompiled(model).load_state_dict(dict(result.state))
     return result
+
+
+_MEANT = {
+    "optimizer": "pass it as method=",
+    "criterion": "pass it as loss_fn=",
+    "loss": "pass it as loss_fn=",
+    "learning_rate": "did you mean lr?",
+    "num_workers": "did you mean workers?",
+}
+"""Names that other libraries have for arguments of `fit`."""
+
+
+def _check_names(method: MethodLike, options: Mapping[str, Any]) -> None:
+    """Refuse a mistyped argument of `fit`, which looks like an option of the method."""
+    rule = as_method(method)
+    for name in rule.unknown_options(options):
+        hint = _MEANT.get(name) or did_you_mean(name, [*rule.arguments, *inspect.signature(fit).parameters])
+        if hint:
+            raise ValueError(f"{rule.name} has no option {name!r}, and fit has no such argument: {hint}")
 
 
 def _problem(model: Any, loss_fn: Any, dataset: Any, given: Mapping[str, Any]) -> Problem:

@@ -8,7 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-__all__ = ["loss_of_model", "supervised_loss"]
+__all__ = ["loss_of_model", "own_loss", "supervised_loss"]
+
+_NAMES_OF_MODELS = ("model", "module", "net", "network")
 
 
 def supervised_loss(loss: Callable[..., Tensor], model: nn.Module, batch: Any) -> Tensor:
@@ -27,6 +29,18 @@ def supervised_loss(loss: Callable[..., Tensor], model: nn.Module, batch: Any) -
         raise TypeError(
             f"A torch loss needs a tensor, and the model returned {_described(output)}: write loss_fn(model, batch) "
             "that takes the tensor from it, or leave out loss_fn if the model returns its loss"
+        ) from error
+
+
+def own_loss(loss: Callable[..., Tensor], model: nn.Module, batch: Any) -> Tensor:
+    """Call a user's own loss; one that was written for (output, target) is told how it is called."""
+    try:
+        return loss(model, batch)
+    except (TypeError, AttributeError) as error:
+        if _first_parameter(loss) in _NAMES_OF_MODELS:
+            raise
+        raise TypeError(
+            f"{error}; a loss of your own is called as loss_fn(model, batch); only losses of torch get (output, target)"
         ) from error
 
 
@@ -53,6 +67,14 @@ def loss_of_model(model: nn.Module, batch: Any) -> Tensor:
         f"Without loss_fn the model must return its loss, as .loss, as ['loss'] or alone; it returned "
         f"{_described(output)}{why or ': pass loss_fn, a torch loss or loss_fn(model, batch)'}"
     )
+
+
+def _first_parameter(function: Callable[..., Any]) -> str:
+    """Return the name of a function's first parameter; empty if it is not known."""
+    try:
+        return next(iter(inspect.signature(function).parameters), "")
+    except (TypeError, ValueError):
+        return ""
 
 
 def _has_none(output: Any) -> bool:

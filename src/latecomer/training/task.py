@@ -19,7 +19,7 @@ from ..core.groups import ParamGroups
 from ..core.rng import seeded
 from ..problems.base import Problem
 from .batches import Batches
-from .losses import loss_of_model, supervised_loss
+from .losses import loss_of_model, own_loss, supervised_loss
 
 __all__ = ["NOT_GIVEN", "Task"]
 
@@ -95,6 +95,9 @@ class Task(Problem):
             raise TypeError(
                 f"Invalid model: {type(model).__name__} (expected a torch.nn.Module, or a function that makes one)"
             )
+        if isinstance(loss_fn, type) and issubclass(loss_fn, nn.Module):
+            name = f"nn.{loss_fn.__name__}" if loss_fn.__module__.startswith("torch.nn.") else loss_fn.__name__
+            raise TypeError(f"Invalid loss_fn: the class {name} (pass {name}(), an instance)")
         if loss_fn is not None and not callable(loss_fn):
             raise TypeError(f"Invalid loss_fn: {loss_fn!r} (expected loss_fn(model, batch), or a torch loss)")
         if (dataset is None) == (batch_fn is None):
@@ -115,7 +118,8 @@ class Task(Problem):
         self.clip_norm = None if clip_norm is None else POSITIVE.check("clip_norm", clip_norm)
         self.clip_value = None if clip_value is None else POSITIVE.check("clip_value", clip_value)
         self.scheduler, self.param_groups = scheduler, param_groups
-        self._model, self._loss = uncompiled(model), loss_fn
+        self._model = uncompiled(model)
+        self._loss: Callable[..., Any] | None = loss_fn
         if self._model is not model:
             warn(
                 "A compiled model cannot be sent to another process: the model is trained as it was before "
@@ -227,7 +231,7 @@ class Task(Problem):
     def _loss_of(self, model: nn.Module, batch: Any) -> Tensor:
         if self._loss is None:
             return loss_of_model(model, batch)
-        return supervised_loss(self._loss, model, batch) if self._supervised else self._loss(model, batch)
+        return (supervised_loss if self._supervised else own_loss)(self._loss, model, batch)
 
     def clip(self, gradient: Tensor) -> None:
         """Clip in place, by value and then by norm."""
