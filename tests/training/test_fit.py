@@ -291,7 +291,7 @@ def test_the_example_of_an_own_model_runs(tmp_path: Path, capsys: pytest.Capture
     assert main(["replay", record, "--task", f"{example}:task"]) == 0
     assert "bit for bit" in capsys.readouterr().out
     assert main(["replay", record, "--task", f"{example}:task", "--method", "momentum", "--set", "lr=0.05"]) == 0
-    assert "momentum on the schedule" in capsys.readouterr().out
+    assert "momentum was replayed on the schedule" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -82,3 +82,14 @@ def test_another_model_is_told_in_one_line(model: nn.Module, words: str, tmp_pat
 def test_a_long_part_of_a_model_is_cut() -> None:
     deep = nn.Sequential(*(nn.Linear(3, 3) for _ in range(50)))
     assert first_difference(structure(deep), structure(nn.ReLU())).count(" ... where this one has ReLU()") == 1
+
+
+def test_a_replay_by_command_gives_another_method_the_learning_rate_of_train(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The record of a run without a learning rate has none to pass on."""
+    task, path = str(Path(__file__).parents[2] / "examples" / "own_model.py") + ":task", str(tmp_path / "run.parquet")
+    made = ["train", task, "--method", "rate-free", "--engine", "inline", "--steps", "10", "--record", path]
+    assert main(made) == 0
+    assert main(["replay", path, "--task", task, "--method", "momentum"]) == 0
+    assert "momentum was replayed on the schedule of run.parquet" in capsys.readouterr().out
