@@ -205,7 +205,7 @@ def test_every_table_is_json_alone_on_stdout(tmp_path: Path, capsys: Capture) ->
     assert advice["influence"]["slow"] < advice["influence"]["fast"]
     demo = found("demo", "--steps", "20", "--seeds", "1", "--processes", "1", "--out", str(tmp_path / "demo"))
     assert Path(demo["page"]).is_file()
-    assert {row["method"] for row in demo["rows"]} >= {"ordered-momentum", "sync-minibatch"}
+    assert {row["method"] for row in demo["rows"]} >= {"ordered-momentum", "synchronous"}
 
 
 def test_children_that_print_do_not_reach_the_stdout_of_json(tmp_path: Path) -> None:
