@@ -394,9 +394,10 @@ def test_missing_ray_is_one_sentence_on_the_command_line(
 def test_a_run_that_diverges_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "careless_task.py"
     script.write_text(CARELESS)
-    assert main(["train", f"{script}:nan", "--steps", "300", "--workers", "1"]) == 2
     sentence = "The run diverged and ended at arrival 100; 100 of 100 contributions were not finite: check the data"
-    assert f"{sentence} and the loss\n" in capsys.readouterr().err  # the default has no learning rate to check
+    for method, rest in ("rate-free", " and the loss\n"), ("momentum", ", the loss and the learning rate\n"):
+        assert main(["train", f"{script}:nan", "--steps", "300", "--workers", "1", "--method", method]) == 2
+        assert sentence + rest in capsys.readouterr().err
     assert main(["train", f"{script}:nan", "--steps", "50", "--workers", "1"]) == 2
     assert "50 of 50 contributions were not finite and count with weight zero" in capsys.readouterr().err
     assert main(["train", f"{script}:raises"]) == 2

@@ -67,12 +67,13 @@ def _parse(command: Any, prog: str, description: str, argv: Sequence[str]) -> An
     raise ValueError(f"{message.rstrip('.')} {see}")
 
 
-def _as_setting(option: str, argv: Sequence[str]) -> str:
-    """Return how --set gives a hyper-parameter that was given as an option; empty if no method has it."""
-    from ..optim import METHODS
+_HYPER_PARAMETERS = ("lr", "beta", "beta2", "gamma", "eps", "weight_decay", "clip", "threshold")
 
+
+def _as_setting(option: str, argv: Sequence[str]) -> str:
+    """Return how --set gives a hyper-parameter that was given as an option; empty if it is not a common one."""
     name = option.removeprefix("--").replace("-", "_")
-    if not any(name in method.arguments for method in METHODS.values()):
+    if name not in _HYPER_PARAMETERS:  # the table of methods would take seconds to import
         return ""
     place = next(i for i, word in enumerate(argv) if word.partition("=")[0].replace("_", "-") == option)
     _, equals, value = argv[place].partition("=")

@@ -107,7 +107,7 @@ LIBRARY: dict[str, Method] = {
         Method("balanced-catch-up", BalancedCatchUp, _clipped, "ours"),
         Method("balanced-momentum", BalancedMomentum, _clipped, "ours"),
         Method("balanced-adamw", BalancedAdamW, _clipped, "ours, on AdamW"),
-        Method("rate-free", RateFree, _full, "ours, on schedule-free AdamW"),
+        Method("rate-free", RateFree, source="ours, on schedule-free AdamW"),
         # The field's other methods; docs/rivals.md has their rules, and how sure we are of them.
         Method("ormo", OrMo, _full, "Shi 2024, arXiv 2407.19234; our reading"),
         Method("ormo-da", DelayAdaptiveOrMo, _bounded, "Shi 2024, arXiv 2407.19234; our reading"),
