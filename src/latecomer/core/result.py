@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 from torch import Tensor
 
-from .._util.defaults import DEFAULT_METHOD
+from ..optim import RateFree
 from ..server import Server
 from ..trace import Trace
 from .faults import Fault
@@ -84,7 +84,7 @@ class Run:
     @property
     def trouble(self) -> str:
         """Why the result should not be used as it is, as a sentence; empty if nothing is known against it."""
-        rate = self.method != DEFAULT_METHOD or "lr" in self.options  # the default sets its own step
+        rate = self.method != RateFree.method or "lr" in self.options
         arrivals = len(self.trace)
         check = "check the data, the loss and the learning rate" if rate else "check the data and the loss"
         bad = f"{self.non_finite:,} of {arrivals:,} contributions were not finite"
