@@ -74,7 +74,8 @@ def test_a_name_a_class_a_function_and_a_method_are_the_same_run(train: Any) -> 
         (7, {}, "Invalid method: 7 .expected a name that `latecomer methods` lists"),
         (torch.optim.LBFGS, {}, "LBFGS evaluates the loss several times per step"),
         (torch.optim.SparseAdam, {}, "SparseAdam needs sparse gradients"),
-        (torch.optim.AdamW, {"beta": 0.1}, "AdamW has no option 'beta'"),
+        (torch.optim.AdamW, {"beta": 0.1},
+         r"AdamW has no option 'beta'( \(it has lr, betas|, and fit has .*: did you mean betas)"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_a_method_gets_a_sentence(train: Any, method: Any, options: Any, words: str) -> None:
