@@ -38,7 +38,7 @@ def test_the_plan_is_the_one_on_the_page() -> None:
     }  # fmt: skip
     assert len(METHODS) == 14
     assert {len(rates) for rates in RATES.values()} == {7}
-    assert {seed for setting in PROBLEMS.values() for seed in setting.seeds} == set(range(2003, 2012))
+    assert {seed for setting in PROBLEMS.values() for seed in setting.seeds} == set(range(2012, 2021))
     assert not {seed for setting in PROBLEMS.values() for seed in setting.seeds} & set(SEEDS)
     with pytest.raises(ValueError, match="Unknown problem 'imagenet'"):
         plan(("imagenet",))

@@ -20,11 +20,11 @@ from .stale_point import StalePointRule
 
 __all__ = ["RateFree"]
 
-FIRST, FIRST_RELATIVE = 1e-6, 1e-3
+FIRST, FIRST_RELATIVE = 1e-6, 0.05
 """The first estimate of D: the first number, and the second times the root mean square of the parameters."""
-LEAST_SHARE = 0.4
-"""Least share of D in a step, times the root of the mean wait of gradients."""
-LARGEST = 2.0
+SHARE = 0.4
+"""Share of D in a step, times the root of the mean wait of gradients."""
+LARGEST = 4.0
 """Largest root mean square of a gradient divided by the roots of v; a larger one is scaled down to it."""
 
 
@@ -38,16 +38,15 @@ class RateFree(StalePointRule):
     have the same weight. The average hardly moves in the meantime, and absorbs the noise of a step that does not fall.
 
     ``N = q·N + (1-q)·D·<g, x_1 - y_k>;  s = q·s + (1-q)·D·g;  e = q²·e + (1-q)²·D²·g²;  q = sqrt(1-beta2)``
-    ``D = max(D, N/max(‖s‖_1, ‖sqrt(e)‖_1))``
-    ``n = sum(D_i², i = 1..t) / D_t²;  step = lr·D·max(0.4/sqrt(mean wait), 1/sqrt(1+n))·min(1, 2/rms(g/sqrt(v/P2)))``
+    ``D = max(D, N/max(‖s‖_1, ‖sqrt(e)‖_1));  step = lr·0.4·D/sqrt(mean wait)·min(1, 4/rms(g/sqrt(v/P2)))``
 
     D estimates how far a coordinate has to go, as D-Adaptation and Prodigy do, from the inner product at ``y_k``, the
-    point that the gradient of version k was computed at. It starts at 1e-6 plus a thousandth of the root mean square of
+    point that the gradient of version k was computed at. It starts at 1e-6 plus a twentieth of the root mean square of
     the parameters. ``sqrt(e)`` is how large s is where gradients are noise alone: without it D explodes when s passes
-    zero, which with few parameters it does. n is the number of updates since D has about its size: while D grows, steps
-    are large. A gradient of more than twice its usual size makes a smaller step (`last_scale`). The wait of a gradient
-    is its delay plus one; its mean over all arrivals is the number of workers. For a given sequence of steps and
-    without delay, this is schedule-free AdamW.
+    zero, which with few parameters it does. A gradient of more than four times its usual size makes a smaller step
+    (`last_scale`); gradients of a group with at least a sixteenth of all samples cannot all be that large. The wait of
+    a gradient is its delay plus one; its mean over all arrivals is the number of workers. For a given sequence of steps
+    and without delay, this is schedule-free AdamW.
 
     In a model of 65,536 elements and more, part of them is looked at for D: the first 2,048 of every 65,536 of a
     tensor; from a million elements on 512 of them; from four million on 2,048 of every 262,144. Smaller tensors are
@@ -88,13 +87,13 @@ class RateFree(StalePointRule):
         "beta2": BETA2,
         "eps": AT_LEAST_ZERO,
     }
-    bookkeeping: ClassVar[frozenset[str]] = AsyncOptimizer.bookkeeping | {"D", "N", "n", "W", "P2", "waits", "level"}
+    bookkeeping: ClassVar[frozenset[str]] = AsyncOptimizer.bookkeeping | {"D", "N", "W", "P2", "waits", "level"}
     own_shapes: ClassVar[frozenset[str]] = frozenset({"x1", "s", "e"})
     _own_attributes: ClassVar[tuple[str, ...]] = (*AsyncOptimizer._own_attributes, "_at_query", "last_scale")
 
     _at_query: bool = False
     last_scale: float = 1.0
-    """Factor of the last step: below 1 if its gradient was more than twice as large as usual."""
+    """Factor of the last step: below 1 if its gradient was more than four times as large as usual."""
 
     def __init__(
         self,
@@ -142,7 +141,7 @@ class RateFree(StalePointRule):
 
     def _start_group(self, group: Group) -> None:
         super()._start_group(group)
-        group["D"] = group["N"] = group["n"] = group["W"] = group["P2"] = 0.0
+        group["D"] = group["N"] = group["W"] = group["P2"] = 0.0
         group["waits"] = group["level"] = 0
 
     def _averages(self) -> Iterator[tuple[Tensor, Tensor, float]]:
@@ -173,13 +172,11 @@ class RateFree(StalePointRule):
                 shared["level"] = level_of(self._all_params())
             size = self._estimate(work, arrival)
             self.last_scale = LARGEST / size if size > LARGEST else 1.0
-            shared["n"] += shared["D"] ** 2
         shared["waits"] += arrival.delay + 1
         self._at_query = False
         if not shared["D"]:  # no gradient has counted yet
             return
-        wait, n = shared["waits"] / arrival.t, shared["n"] / shared["D"] ** 2
-        step = shared["D"] * max(LEAST_SHARE / math.sqrt(wait), 1.0 / math.sqrt(1.0 + n))
+        step = SHARE * shared["D"] / math.sqrt(shared["waits"] / arrival.t)
         step *= self.last_scale if counted else 1.0
         weight = arrival.t * step**2
         shared["W"] += weight

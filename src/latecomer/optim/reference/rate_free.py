@@ -39,7 +39,7 @@ class RateFreeTwin(Twin):
     def distance(self, t: int) -> float:
         """Return D after arrival ``t``, from the D before each arrival up to it."""
         x1, counting = self.iterates[0], self.counting(t)
-        first = 1e-6 + 1e-3 * float(x1.square().mean().sqrt())
+        first = 1e-6 + 0.05 * float(x1.square().mean().sqrt())
         if not counting or self.at(t).zero:
             return self.distances[-1] if self.distances else 0.0
         before = {i: (self.distances[i - 2] if i > 1 else 0.0) or first for i in counting}
@@ -55,13 +55,12 @@ class RateFreeTwin(Twin):
         D = self.distances[t - 1]
         if not D:
             return 0.0
-        n = sum(self.distances[i - 1] ** 2 for i in self.counting(t)) / D**2
         wait = sum(self.at(i).delay + 1 for i in range(1, t + 1)) / t
         now, scale = self.at(t), 1.0
         if not now.zero:
             relative = now.g**2 / (self.squares(t) + float(now.options["eps"]) ** 2)
-            scale = min(1.0, 2.0 / float(relative.mean().sqrt()))
-        return scale * D * max(0.4 / math.sqrt(wait), 1.0 / math.sqrt(1.0 + n))
+            scale = min(1.0, 4.0 / float(relative.mean().sqrt()))
+        return scale * 0.4 * D / math.sqrt(wait)
 
     def squares(self, t: int) -> Tensor:
         """Return the mean of squared gradients after arrival ``t``, by the weight present."""
