@@ -103,15 +103,15 @@ _DIGITS = {"sgd": (0.01, 1.0), "adam": (3e-4, 0.03)}
 _MNIST = {"sgd": (0.001, 0.05), "adam": (3e-5, 0.003)}  # cubed logits collapse at larger rates
 _CIFAR10 = {"sgd": (0.003, 0.3), "adam": (1e-4, 0.01)}
 _TEXT = {"sgd": (0.003, 1.0), "adam": (1e-4, 0.01)}
-_SIX = ("async-sgd", "momentum", "ordered-momentum", "balanced-catch-up", "ringmaster", "sync-minibatch")
+_SIX = ("momentum", "ordered-momentum", "balanced-catch-up", "rate-free", "ringmaster", "sync-minibatch")
 
 PROBLEMS: Mapping[str, ProblemSetting] = {
     "quadratic": _QUADRATIC,
     "digits": ProblemSetting("digits", 1500, "f1", True, _DIGITS, {"network": "mlp", "cubic": False}),
-    "mnist": ProblemSetting("mnist", 3000, "f1", True, _MNIST, {"width": 0.4, "evaluated": 2000}),
+    "mnist": ProblemSetting("mnist", 2250, "f1", True, _MNIST, {"width": 0.4, "evaluated": 2000}),
     "text": ProblemSetting(
-        "text", 1500, "loss", False, _TEXT,
-        {"width": 32, "layers": 2, "heads": 4, "lengths": [32, 64, 128, 256], "evaluated": 2048},
+        "text", 1200, "loss", False, _TEXT,
+        {"width": 32, "layers": 1, "heads": 4, "lengths": [32, 64, 128, 256], "evaluated": 2048},
         costs=TEXT_COSTS, shares=(0.4, 0.3, 0.2, 0.1), always_by_sample=True,
     ),
     "cifar10": ProblemSetting(
