@@ -20,7 +20,7 @@ import torch
 
 import latecomer as lc
 from browser import needs_chromium, opened
-from latecomer._util.defaults import DEFAULT_METHOD
+from latecomer._util.defaults import DEFAULT_METHOD, default_method
 from latecomer.cli.main import main
 from latecomer.demo import runs as demo
 from latecomer.demo.page import write_demo
@@ -43,7 +43,8 @@ def results() -> list[demo.DemoRun]:
 
 
 def test_the_demo_compares_four_methods_with_the_default_of_fit(results: list[demo.DemoRun]) -> None:
-    default = inspect.signature(lc.fit).parameters["method"].default
+    assert inspect.signature(lc.fit).parameters["method"].default is None
+    default = default_method({})
     assert list(demo.METHOD_OPTIONS) == [
         "synchronous", "delay-filtered", "ordered-momentum", "momentum", default
     ]  # fmt: skip

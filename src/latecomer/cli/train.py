@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from .._util.checks import AT_LEAST_ZERO
-from .._util.defaults import DEFAULT_METHOD
+from .._util.defaults import default_method
 from .._util.files import atomic, writable, writable_file
-from ._options import Imports, Pairs, hyper_parameters, import_all, named_in_file, raised_by
+from ._options import Imports, Pairs, hyper_parameters, import_all, named_in_file, pairs, raised_by
 from ._output import Json, print_text, show
 
 if TYPE_CHECKING:
@@ -26,15 +26,15 @@ __all__ = ["Train", "load_task"]
 class Train:
     """Train a task of your own with workers that never wait for each other.
 
-    Example: latecomer train path/to/script.py:task --workers 4 --method catch-up --set lr=0.05 --steps 2000
+    Example: latecomer train path/to/script.py:task --workers 4 --steps 2000
     """
 
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
     """A Python file and the name of a Task in it, or of a function that returns one."""
-    method: str = DEFAULT_METHOD
-    """Name of the method."""
+    method: str | None = None
+    """Name of the method; rate-free, which needs no learning rate, or balanced-catch-up if --set has an lr."""
     set: Pairs = ()
-    """Hyper-parameters of the method, as name=value; lr is 0.02 if left out, the others are the method's defaults."""
+    """Hyper-parameters of the method, as name=value; a method that needs an lr has 0.02 if left out."""
     imports: Imports = ()
     """A Python file that registers methods of your own; may be repeated."""
     workers: int = 2
@@ -131,9 +131,10 @@ class Train:
     def _fit(self, task: Any, console: Console) -> Any:
         from ..training import fit
 
+        method = self.method or default_method(pairs(self.set), getattr(task, "param_groups", None))
         return fit(
             task,
-            method=self.method,
+            method=method,
             workers=self.workers,
             min_workers=self.min_workers,
             max_workers=self.max_workers,
@@ -155,7 +156,7 @@ class Train:
             timeout=self.timeout,
             seed=self.seed,
             progress=console,
-            **hyper_parameters(self.method, self.set),
+            **hyper_parameters(method, self.set),
         )
 
     def _callbacks(self, console: Console) -> list[Any]:
@@ -180,7 +181,7 @@ class Train:
         counted = len(result.trace) - result.resumed_at
         rate = counted / max(result.seconds, 1e-9)
         found = {
-            "method": self.method,
+            "method": result.method,
             "workers": self.workers,
             "resumed_at": result.resumed_at,
             "contributions": counted,

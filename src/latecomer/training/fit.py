@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from .._util.checks import POSITIVE, Range, plain_numbers, whole_number
-from .._util.defaults import DEFAULT_METHOD
+from .._util.defaults import default_method
 from .._util.files import writable_file
 from .._util.interrupts import interrupts_between_arrivals
 from .._util.naming import stable_name
@@ -49,7 +49,7 @@ def fit(
     *,
     steps: int | None = None,
     epochs: float | None = None,
-    method: MethodLike = DEFAULT_METHOD,
+    method: MethodLike | None = None,
     policy: PolicyLike | None = None,
     workers: int = 2,
     engine: str | Engine = "local",
@@ -97,8 +97,9 @@ def fit(
         steps: Contributions to count. With ``sync=True`` an update takes ``workers`` of them.
         epochs: Instead of ``steps``: how often to go through the dataset, rounded up to whole batches.
         method: A name in `latecomer.optim.METHODS`, an optimizer class, a function of the parameters that returns an
-            optimizer (and has the hyper-parameters in it), or a `latecomer.optim.Method`. The default is balanced
-            catch-up; docs/research.md says where it was found stable and fair to slow samples.
+            optimizer (and has the hyper-parameters in it), or a `latecomer.optim.Method`. None for ``"rate-free"``,
+            which needs no learning rate, or, if an ``lr`` is given, for ``"balanced-catch-up"``. Param groups by a
+            function may have an ``lr``, so with them it is the latter too.
         policy: What the server does with an arrival, instead of the method's own policy: an instance or a class of
             `latecomer.policy.Policy`, or a name in `latecomer.policy.POLICIES`.
         workers: Number of workers; on one machine at most one per core. With twice the workers, use half the beta.
@@ -149,7 +150,7 @@ def fit(
         max_workers: Largest number of workers. Those beyond ``workers`` are requested at the start and join when ready,
             on a cluster when it has room. The first ticket of a worker that joins later has weight zero, so that
             no version counts twice. A lost worker is replaced as soon as there is room.
-        **options: Hyper-parameters of the method: lr, beta, ...
+        **options: Hyper-parameters of the method: lr, beta, ...; none is needed if no method is named.
 
     Examples:
         >>> import latecomer as lc
@@ -165,6 +166,8 @@ def fit(
     options = plain_numbers(options)
     if param_groups is None and isinstance(model, Task):
         param_groups = model.param_groups
+    if method is None:
+        method = default_method(options, param_groups)
     _check_names(method, options)
     decision = "synchronous" if sync else policy
     rule, decides = method_and_policy(method, decision, workers, options, param_groups is not None)

@@ -1,0 +1,40 @@
+"""Which method `fit` and the command take where none is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import latecomer as lc
+from engine_tasks import regression
+from latecomer.cli.main import main
+from latecomer.training import replay
+
+OWN = ["train", str(Path(__file__).parents[2] / "examples" / "own_model.py") + ":task"]
+GROUPS: dict[str, Any] = {
+    "none": (None, "rate-free"),
+    "by name": ({"*bias": {"weight_decay": 0.1}, "*": {}}, "rate-free"),
+    "by name with a rate": ({"*": {"lr": 0.05}}, "balanced-catch-up"),
+    "by a function": (lambda model: [{"params": list(model.parameters()), "lr": 0.05}], "balanced-catch-up"),
+}
+
+
+@pytest.mark.parametrize("groups", GROUPS)
+def test_without_a_learning_rate_the_default_has_none(groups: str, tmp_path: Path) -> None:
+    """A learning rate would be a mere factor for it, so whoever gives one gets the method that takes it."""
+    given, expected = GROUPS[groups]
+    options: dict[str, Any] = {"engine": "inline", "steps": 30, "param_groups": given}
+    path = tmp_path / "run.parquet"
+    assert lc.fit(regression(), record=path, **options).method == expected
+    assert replay(path, regression()).difference == 0.0
+    assert lc.fit(regression(), lr=0.05, **options).method == "balanced-catch-up"
+
+
+def test_the_command_has_the_same_default(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--engine", "inline", "--steps", "10", "--json"]
+    for more, expected in ([], "rate-free"), (["--set", "lr=0.01"], "balanced-catch-up"):
+        assert main([*OWN, *options, *more]) == 0
+        assert json.loads(capsys.readouterr().out)["method"] == expected
