@@ -87,6 +87,16 @@ def test_a_loader_with_a_random_sampler_is_seeded_by_the_run(tmp_path: Path) -> 
     replays(task, tmp_path)
 
 
+def test_a_sampler_of_whole_batches_does_not_take_a_batch_size() -> None:
+    whole = BatchSampler(SequentialSampler(data(70)), 8, drop_last=False)
+    assert len(Task(network, nn.functional.mse_loss, data(70), sampler=whole).batch_of(0, 0, 0)[0]) == 8
+    with pytest.raises(ValueError, match="The sampler gives whole batches, of its own size: leave out batch_size="):
+        Task(network, nn.functional.mse_loss, data(70), sampler=whole, batch_size=16)
+    own = Task(network, nn.functional.mse_loss, data(70), sampler=list(whole), batch_size=16)
+    with pytest.raises(ValueError, match="leave out batch_size="):
+        own.batch_of(0, 0, 0)
+
+
 def test_what_a_loader_has_for_its_own_processes_is_not_used_and_said_so() -> None:
     with pytest.warns(UserWarning, match="The DataLoader's num_workers is not used"):
         Task(network, nn.functional.mse_loss, DataLoader(data(), batch_size=8, num_workers=2))

@@ -43,6 +43,7 @@ class Batches:
     ) -> None:
         self.drop_last, self._single, self._by_loader = True, False, isinstance(dataset, DataLoader)
         self._epochs: dict[tuple[int, int], Any] = {}
+        self._size_given = batch_size is not None
         if isinstance(dataset, DataLoader):
             given = {"batch_size": batch_size, "collate_fn": collate_fn, "sampler": sampler}
             self._take(dataset, [name for name, value in given.items() if value is not None])
@@ -102,6 +103,12 @@ class Batches:
                 raise ValueError(few + (_COLUMNS if _are_columns(data) else ""))
         elif isinstance(sampler, str | type | Tensor) or not hasattr(sampler, "__iter__"):
             raise TypeError(f"Invalid sampler: {sampler!r} (expected None, 'independent' or a torch Sampler)")
+        elif isinstance(sampler, BatchSampler):
+            self._refuse_size()
+
+    def _refuse_size(self) -> None:
+        if self._size_given:
+            raise ValueError("The sampler gives whole batches, of its own size: leave out batch_size=")
 
     def per_epoch(self, seed: int) -> float:
         """Return how many batches an epoch has; for a dataset without sampler or loader, how often it is filled."""
@@ -153,6 +160,7 @@ class Batches:
         if self._single:
             batches = [[index] for index in order]
         elif order and isinstance(order[0], (list, tuple)):
+            self._refuse_size()
             return [list(batch) for batch in order]
         else:
             starts = range(0, len(order) - self.batch_size + 1, self.batch_size)
