@@ -220,10 +220,12 @@ def test_slow_samples_with_ten_times_the_gradient_keep_their_weight() -> None:
     """A limit that falls on every one of them, as one of twice the usual size does, leaves an excess loss above 1."""
     trace = lc.delays.DataDependent(workers=7, slow_share=0.1, exact=False).trace(steps=3750, seed=0)
     kept: list[float] = []
-    run = lc.simulate(
-        lc.problems.quadratic(centres=[0.0, 30.0]), "rate-free", trace,
-        callbacks=[OnArrival(lambda server: kept.append(server.optimizer.last_scale))],
-    )  # fmt: skip
+
+    def note(server: lc.Server) -> None:
+        assert isinstance(server.optimizer, RateFree)
+        kept.append(server.optimizer.last_scale)
+
+    run = lc.simulate(lc.problems.quadratic(centres=[0.0, 30.0]), "rate-free", trace, callbacks=[OnArrival(note)])
     slow = run.trace.group == 1
     assert np.mean(np.array(kept)[slow]) > 0.95
     assert run.final["loss"] < 0.3
