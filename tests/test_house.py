@@ -163,6 +163,16 @@ QUOTED = {
     ("research.md", "research/pareto-standard.md", "At their best learning rate"),
     *(("research.md", "research/hard-standard.md", part) for part in ("Stability", "Fairness")),
     ("research.md", "research/real.md", None),
+    *(
+        ("rate-free.md", "results/rate-free/index.md", part)
+        for part in (
+            "Verdicts",
+            "Relative influence of slow samples",
+            "The counter-example to Theorem 1",
+            "What a sweep costs",
+            "Harder settings",
+        )
+    ),
     ("rate-free.md", "results/rate-free/transformer.md", None),
     *(
         ("balanced.md", "research/adamw-standard.md", part)

@@ -208,6 +208,16 @@ def test_the_estimate_does_not_explode_where_the_sum_of_gradients_passes_zero() 
     assert opt.distance < 20.0
 
 
+def test_where_the_loss_has_no_minimum_the_estimate_ends_somewhere() -> None:
+    x = torch.nn.Parameter(torch.zeros(8))
+    opt = RateFree([x])
+    for _ in range(1500):
+        x.grad = torch.ones(8)
+        opt.step()
+    assert 1e12 < opt.distance <= 1e15
+    assert torch.isfinite(x).all()
+
+
 def test_the_counter_example_to_theorem_1_is_passed() -> None:
     """Most of the noise in flight has one sign there; the bound of Theorem 1 stands for what a method should reach."""
     example = CounterExample(workers=21)

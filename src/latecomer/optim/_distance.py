@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .adamw import all_as_real
 
-__all__ = ["LEVELS", "level_of", "looked_at", "quotients", "root_mean_square", "together"]
+__all__ = ["LEVELS", "joined", "level_of", "looked_at", "quotients", "root_mean_square", "together"]
 
 LEVELS = ((0, 1, 1), (1 << 16, 1 << 16, 2048), (1_000_000, 1 << 16, 512), (1 << 22, 1 << 18, 2048))
 """By level: from how many elements on a model has it, the size of a block, and how many of its elements are looked at.
@@ -62,6 +62,16 @@ def together(tensors: list[Tensor], level: int) -> Tensor:
     if len(parts) == 1:
         return parts[0].reshape(-1)
     return torch.cat([part if level else part.reshape(-1) for part in parts]).reshape(-1)
+
+
+def joined(parts: list[Tensor]) -> Tensor:
+    """Return several tensors as one vector; of a single one it is a view.
+
+    Examples:
+        >>> joined([torch.zeros(1, 2), torch.ones(2)])
+        tensor([0., 0., 1., 1.])
+    """
+    return parts[0].view(-1) if len(parts) == 1 else torch.cat([part.view(-1) for part in parts])
 
 
 def quotients(g: Tensor, v: Tensor, decay: float, eps: float) -> Tensor:

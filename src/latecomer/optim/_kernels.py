@@ -38,7 +38,7 @@ _SCALES = 1e-3, 1e3
 """Range of a buffer's scale: outside of it the buffer's numbers would lose their range."""
 _LEAST_SHARE = 0.1
 """Least share of the old buffer in a step from which the buffer can be found again without losing digits."""
-_PIECE = 1 << 19
+_PIECE = 1 << 20
 """Elements per piece where a second pass follows: the first one has left them in the processor's cache."""
 
 
@@ -268,12 +268,17 @@ def adam_and_average(
 
 def _scratch_like(tensors: list[Tensor]) -> list[Tensor]:
     """Return tensors of the same layouts whose values do not matter, all in the same memory."""
-    memory = _scratch(tensors[0].device, tensors[0].dtype)
-    return [memory.as_strided(tensor.size(), tensor.stride()) for tensor in tensors]
+    device, dtype = tensors[0].device, tensors[0].dtype
+    return [_scratch(device, dtype, tensor.size(), tensor.stride()) for tensor in tensors]
+
+
+@functools.lru_cache(maxsize=1024)
+def _scratch(device: torch.device, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
+    return _memory(device, dtype).as_strided(size, stride)
 
 
 @functools.cache
-def _scratch(device: torch.device, dtype: torch.dtype) -> Tensor:
+def _memory(device: torch.device, dtype: torch.dtype) -> Tensor:
     return torch.zeros(_PIECE, device=device, dtype=dtype)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .._util.checks import AT_LEAST_ZERO, Range
-from ._distance import LEVELS, level_of, looked_at, quotients, root_mean_square, together
+from ._distance import LEVELS, joined, level_of, looked_at, quotients, root_mean_square, together
 from ._kernels import adam_and_average
 from .adamw import BETA2, all_as_real
 from .base import Arrival, AsyncOptimizer, Grads, Group, Params, Work, copied
@@ -24,6 +24,8 @@ FIRST, FIRST_RELATIVE = 1e-6, 0.05
 """The first estimate of D: the first number, and the second times the root mean square of the parameters."""
 SHARE = 0.4
 """Share of D in a step, times the root of the mean wait of gradients."""
+FARTHEST = 1e15
+"""Largest D: where a loss has no minimum D grows without end, and its square has to stay a 32-bit number."""
 LARGEST = 4.0
 """Largest root mean square of a gradient divided by the roots of v; a larger one is scaled down to it."""
 
@@ -220,8 +222,8 @@ class RateFree(StalePointRule):
                 continue
             mine = [p for p, _ in pairs]
             g = together([g for _, g in pairs], level)
-            moved = together(self._buffers(mine, "x1", lambda p: copied(looked_at(p, level))), 0)
-            moved = moved - self._computed_at(mine, group, arrival, level)
+            first = joined(self._buffers(mine, "x1", lambda p: copied(looked_at(p, level))))
+            moved = first - self._computed_at(mine, group, arrival, level)
             inner += float(moved.mul_(g).sum() if level else torch.dot(g, moved))
             s = self._running_sum("s", mine, level, q, g, (1.0 - q) * D)
             length += float(s.abs().sum() if level else torch.linalg.vector_norm(s, 1))
@@ -235,7 +237,7 @@ class RateFree(StalePointRule):
         # Where gradients are noise, s may be near zero by chance, and N is not: no shorter than noise alone makes it.
         length = max(length, noise)
         if length > 0.0:
-            shared["D"] = max(D, shared["N"] / length)
+            shared["D"] = min(max(D, shared["N"] / length), FARTHEST)
         return math.sqrt(squares / count) if count else 0.0
 
     def _running_sum(
@@ -244,7 +246,7 @@ class RateFree(StalePointRule):
     ) -> Tensor:  # fmt: skip
         """Let a sum decay, add gradients or their squares, and return it as one vector for all of these parameters."""
         parts = self._buffers(params, name, lambda p: torch.zeros_like(looked_at(p, level)))
-        total = together(parts, 0).mul_(decay)
+        total = joined(parts).mul_(decay)
         total = total.addcmul_(g, g, value=weight) if squared else total.add_(g, alpha=weight)
         if len(parts) > 1:  # one vector of several tensors is a copy
             pieces = torch.split(total, [part.numel() for part in parts])
