@@ -33,7 +33,7 @@ def main_figure(results: Sequence[DemoRun]) -> str:
         front = 4 if name == DEFAULT_METHOD else 3
         over_time.plot(grid, middle, color=colour, linewidth=2.6, linestyle=style_of(name)[1], zorder=front)
     over_time.axhline(TARGET, color=INK, linewidth=1, linestyle=(0, (1, 2)))
-    over_time.text(0.01, TARGET, f"target {TARGET:g}", va="top", fontsize=_LETTERS - 1, color=INK,
+    over_time.text(0.99, TARGET, f"target {TARGET:g}", ha="right", va="bottom", fontsize=_LETTERS - 1, color=INK,
                    transform=over_time.get_yaxis_transform())  # fmt: skip
     over_time.set_yscale("log")
     decimals(over_time.yaxis)
