@@ -18,7 +18,12 @@ GROUPS: dict[str, Any] = {
     "none": (None, "rate-free"),
     "by name": ({"*bias": {"weight_decay": 0.1}, "*": {}}, "rate-free"),
     "by name with a rate": ({"*": {"lr": 0.05}}, "balanced-catch-up"),
-    "by a function": (lambda model: [{"params": list(model.parameters()), "lr": 0.05}], "balanced-catch-up"),
+    "one stands still": ({"*bias": {"lr": 0.0}, "*": {}}, "rate-free"),
+    "by a function": (lambda model: [{"params": list(model.parameters()), "weight_decay": 0.1}], "rate-free"),
+    "by a function with a rate": (
+        lambda model: [{"params": list(model.parameters()), "lr": 0.05}],
+        "balanced-catch-up",
+    ),
 }
 
 
@@ -30,7 +35,13 @@ def test_without_a_learning_rate_the_default_has_none(groups: str, tmp_path: Pat
     path = tmp_path / "run.parquet"
     assert lc.fit(regression(), record=path, **options).method == expected
     assert replay(path, regression()).difference == 0.0
+    assert lc.fit(regression(), lr=None, **options).method == expected
     assert lc.fit(regression(), lr=0.05, **options).method == "balanced-catch-up"
+
+
+def test_a_learning_rate_for_some_groups_alone_is_not_guessed_at() -> None:
+    with pytest.raises(ValueError, match="Some param groups have an lr and others have none: pass lr= for these"):
+        lc.fit(regression(), engine="inline", steps=10, param_groups={"*bias": {"lr": 0.1}, "*": {}})
 
 
 def test_the_command_has_the_same_default(capsys: pytest.CaptureFixture[str]) -> None:

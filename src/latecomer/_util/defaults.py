@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 __all__ = ["DEFAULT_METHOD", "TUNED_METHOD", "default_method"]
@@ -13,14 +13,22 @@ TUNED_METHOD = "balanced-catch-up"
 """The method if only a learning rate is given: it would be a mere factor for the one above."""
 
 
-def default_method(options: Mapping[str, Any], param_groups: Any = None) -> str:
-    """Return the method for these hyper-parameters and param groups.
+def default_method(options: Mapping[str, Any], groups: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Return the method for these hyper-parameters and the options of param groups; a group that stands still has none.
 
     Examples:
-        >>> default_method({"weight_decay": 0.1}), default_method({"lr": 0.1}), default_method({}, {"*": {"lr": 0.1}})
+        >>> default_method({"weight_decay": 0.1}), default_method({"lr": 0.1}), default_method({}, [{"lr": 0.1}])
         ('rate-free', 'balanced-catch-up', 'balanced-catch-up')
+        >>> default_method({}, [{"lr": 0.0}, {}])
+        'rate-free'
     """
-    by_name = isinstance(param_groups, Mapping)
-    groups = [group for group in param_groups.values() if isinstance(group, Mapping)] if by_name else []
-    may_have_rate = param_groups is not None and not by_name  # a function: only a model could tell
-    return TUNED_METHOD if may_have_rate or any("lr" in each for each in (options, *groups)) else DEFAULT_METHOD
+    if "lr" in options:
+        return TUNED_METHOD
+    if not any(group.get("lr") for group in groups):
+        return DEFAULT_METHOD
+    if not all("lr" in group for group in groups):
+        raise ValueError(
+            "Some param groups have an lr and others have none: pass lr= for these, or method='rate-free', for which "
+            "an lr is a factor of the step"
+        )
+    return TUNED_METHOD

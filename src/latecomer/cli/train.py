@@ -130,8 +130,10 @@ class Train:
 
     def _fit(self, task: Any, console: Console) -> Any:
         from ..training import fit
+        from ..training.fit import group_options
 
-        method = self.method or default_method(pairs(self.set), getattr(task, "param_groups", None))
+        groups = getattr(task, "param_groups", None)
+        method = self.method or default_method(pairs(self.set), group_options(task, groups))
         return fit(
             task,
             method=method,

@@ -15,7 +15,8 @@ __all__ = ["LEVELS", "joined", "level_of", "looked_at", "quotients", "root_mean_
 LEVELS = ((0, 1, 1), (1 << 16, 1 << 16, 2048), (1_000_000, 1 << 16, 512), (1 << 22, 1 << 18, 2048))
 """By level: from how many elements on a model has it, the size of a block, and how many of its elements are looked at.
 
-The first ones of each block are. At level 0 it is every element."""
+They lie in runs of `RUN` that are spread evenly over the block. At level 0 it is every element."""
+RUN = 256
 
 
 def level_of(tensors: Sequence[Tensor]) -> int:
@@ -39,15 +40,16 @@ def looked_at(tensor: Tensor, level: int) -> Tensor:
 
     Examples:
         >>> looked_at(torch.zeros(3, 5), level=0).shape, looked_at(torch.zeros(1 << 17), level=1).shape
-        (torch.Size([15]), torch.Size([2, 2048]))
+        (torch.Size([15]), torch.Size([2, 8, 256]))
     """
     _, block, width = LEVELS[level]
     if level and tensor.is_contiguous() and tensor.dtype in (torch.float32, torch.float64):
-        return tensor.detach().as_strided((tensor.numel() // block, width), (block, 1))  # the same, in fewer calls
+        runs = width // RUN
+        return tensor.detach().as_strided((tensor.numel() // block, runs, RUN), (block, block // runs, 1))  # few calls
     (real,) = all_as_real([tensor.detach()])
     flat = real.reshape(-1)
     if level:
-        flat = flat[: len(flat) // block * block].view(-1, block)[:, :width]
+        flat = flat[: len(flat) // block * block].view(-1, width // RUN, block * RUN // width)[..., :RUN]
     return flat.float() if flat.dtype in (torch.float16, torch.bfloat16) else flat
 
 

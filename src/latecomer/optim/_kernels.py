@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.utils._foreach_utils import _get_fused_kernels_supported_devices
 
 __all__ = [
+    "Scratch",
     "accumulate_and_descend",
     "adam_and_average",
     "adamw",
@@ -239,14 +240,14 @@ def adamw(
 
 def adam_and_average(
     xs: list[Tensor], gs: list[Tensor], zs: list[Tensor], vs: list[Tensor], *, decay: float, lr: float, present: float,
-    eps: float, shrinkage: float, share: float,
+    eps: float, shrinkage: float, share: float, scratch: Scratch,
 ) -> None:  # fmt: skip
     """Do a step of AdamW without momentum for z, and move x towards z, in place.
 
     ``v = decay·v + (1-decay)·g²; z = (1-shrinkage)·z - lr·g/(sqrt(v/present) + eps); x += share·(z - x)``
 
     torch's kernel for AdamW does the first two, piece by piece: z is still in the processor's cache when x moves. The
-    buffer it wants for the mean of gradients stays there too: all pieces share it, and its values do not matter.
+    buffer it wants for the mean of gradients stays there too: all pieces share it.
     """
     for fusable, lists in _by_kind(zs, gs, vs, xs):
         if not fusable or not lr or _probed(lists[0][0]):
@@ -260,26 +261,32 @@ def adam_and_average(
         root = math.sqrt(present)
         for z, g, v, x in _in_pieces(*lists):
             torch._fused_adamw_(
-                z, g, _scratch_like(z), v, [], [_late_step(z[0].device)] * len(z), amsgrad=False, lr=lr * root,
+                z, g, scratch.like(z), v, [], [_late_step(z[0].device)] * len(z), amsgrad=False, lr=lr * root,
                 beta1=0.0, beta2=decay, weight_decay=shrinkage / (lr * root), eps=eps * root, maximize=False,
             )  # fmt: skip
             torch._foreach_lerp_(x, z, share)
 
 
-def _scratch_like(tensors: list[Tensor]) -> list[Tensor]:
-    """Return tensors of the same layouts whose values do not matter, all in the same memory."""
-    device, dtype = tensors[0].device, tensors[0].dtype
-    return [_scratch(device, dtype, tensor.size(), tensor.stride()) for tensor in tensors]
+class Scratch:
+    """Memory for a buffer that a kernel wants and nobody needs; one per optimizer.
 
+    Its values do not matter, as long as they are finite: a kernel multiplies them by zero.
+    """
 
-@functools.lru_cache(maxsize=1024)
-def _scratch(device: torch.device, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
-    return _memory(device, dtype).as_strided(size, stride)
+    def __init__(self) -> None:
+        self._views: dict[tuple[object, ...], Tensor] = {}
 
+    def like(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Return tensors of the same layouts, of at most a piece each, all in the same memory."""
+        device, dtype = tensors[0].device, tensors[0].dtype
+        return [self._view(device, dtype, tensor.size(), tensor.stride()) for tensor in tensors]
 
-@functools.cache
-def _memory(device: torch.device, dtype: torch.dtype) -> Tensor:
-    return torch.zeros(_PIECE, device=device, dtype=dtype)
+    def _view(self, device: torch.device, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
+        key = (device, dtype, size, stride)
+        if key not in self._views:
+            memory = self._views.setdefault((device, dtype), torch.zeros(_PIECE, device=device, dtype=dtype))
+            self._views[key] = memory.as_strided(size, stride)
+        return self._views[key]
 
 
 def descend_by_root(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from .._util.checks import AT_LEAST_ZERO, Range
 from ._distance import LEVELS, joined, level_of, looked_at, quotients, root_mean_square, together
-from ._kernels import adam_and_average
+from ._kernels import Scratch, adam_and_average
 from .adamw import BETA2, all_as_real
 from .base import Arrival, AsyncOptimizer, Grads, Group, Params, Work, copied
 from .momentum import BETA
@@ -33,14 +33,14 @@ LARGEST = 4.0
 class RateFree(StalePointRule):
     """Schedule-free AdamW that estimates its own step: there is no learning rate to set.
 
-    ``v = (1-beta2)·v + beta2·g²;  z -= step·g / (sqrt(v/P2) + eps);  x += w/W·(z - x);  y = x + beta·(z - x)``
+    ``v = (1-beta2)·v + beta2·g²;  z -= lr·step·g / (sqrt(v/P2) + eps);  x += w/W·(z - x);  y = x + beta·(z - x)``
 
     The parameters are x, an average of z with weights ``w = t·step²`` whose sum is W; P2 is ``1-(1-beta2)^t``. Workers
     compute gradients at y, which `query` hands out. A late gradient moves z as far as one on time does, so slow samples
     have the same weight. The average hardly moves in the meantime, and absorbs the noise of a step that does not fall.
 
     ``N = q·N + (1-q)·D·<g, x_1 - y_k>;  s = q·s + (1-q)·D·g;  e = q²·e + (1-q)²·D²·g²;  q = sqrt(1-beta2)``
-    ``D = max(D, N/max(‖s‖_1, ‖sqrt(e)‖_1));  step = lr·0.4·D/sqrt(mean wait)·min(1, 4/rms(g/sqrt(v/P2)))``
+    ``D = max(D, N/max(‖s‖_1, ‖sqrt(e)‖_1));  step = 0.4·D/sqrt(mean wait)·min(1, 4/rms(g/sqrt(v/P2)))``
 
     D estimates how far a coordinate has to go, as D-Adaptation and Prodigy do, from the inner product at ``y_k``, the
     point that the gradient of version k was computed at. It starts at 1e-6 plus a twentieth of the root mean square of
@@ -48,11 +48,12 @@ class RateFree(StalePointRule):
     zero, which with few parameters it does. A gradient of more than four times its usual size makes a smaller step
     (`last_scale`); gradients of a group with at least a sixteenth of all samples cannot all be that large. The wait of
     a gradient is its delay plus one; its mean over all arrivals is the number of workers. For a given sequence of steps
-    and without delay, this is schedule-free AdamW.
+    and without delay and weight decay, this is schedule-free AdamW.
 
-    In a model of 65,536 elements and more, part of them is looked at for D: the first 2,048 of every 65,536 of a
-    tensor; from a million elements on 512 of them; from four million on 2,048 of every 262,144. Smaller tensors are
-    not looked at, unless no tensor is so large: then all elements are.
+    In a model of 65,536 elements and more, part of them is looked at for D: 2,048 of every 65,536 of a tensor, in eight
+    runs that are spread evenly; from a million elements on 512 of them; from four million on 2,048 of every 262,144.
+    Smaller tensors are not looked at, unless no tensor is so large: then all elements are. What has no gradient or a
+    learning rate of zero does not count.
 
     Args:
         params: Parameters or param groups.
@@ -94,6 +95,7 @@ class RateFree(StalePointRule):
     _own_attributes: ClassVar[tuple[str, ...]] = (*AsyncOptimizer._own_attributes, "_at_query", "last_scale")
 
     _at_query: bool = False
+    _scratch: Scratch | None = None
     last_scale: float = 1.0
     """Factor of the last step: below 1 if its gradient was more than four times as large as usual."""
 
@@ -141,6 +143,11 @@ class RateFree(StalePointRule):
         self._at_query = True
         super().receive(arrival, grads)
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a `state_dict`, so that the run continues bit for bit; raise if it does not match."""
+        super().load_state_dict(state_dict)
+        self._scratch = None  # gradients that were not finite may have left their traces
+
     def _start_group(self, group: Group) -> None:
         super()._start_group(group)
         group["D"] = group["N"] = group["W"] = group["P2"] = 0.0
@@ -170,8 +177,9 @@ class RateFree(StalePointRule):
         self.last_scale = 0.0
         if counted:
             if not shared["D"]:
-                shared["D"] = FIRST + FIRST_RELATIVE * root_mean_square(self._all_params())
-                shared["level"] = level_of(self._all_params())
+                moving = [p for group, params, _ in work if group["lr"] for p in params] or self._all_params()
+                shared["D"] = FIRST + FIRST_RELATIVE * root_mean_square(moving)
+                shared["level"] = level_of(moving)
             size = self._estimate(work, arrival)
             self.last_scale = LARGEST / size if size > LARGEST else 1.0
         shared["waits"] += arrival.delay + 1
@@ -197,6 +205,8 @@ class RateFree(StalePointRule):
         if any(p.is_complex() for p in params):
             x, g, z, v = (all_as_real(tensors) for tensors in (x, g, z, v))
         rate = float(group["lr"]) * step
+        if self._scratch is None:
+            self._scratch = Scratch()
         adam_and_average(
             x,
             g,
@@ -206,8 +216,9 @@ class RateFree(StalePointRule):
             lr=rate,
             present=group["P2"],
             eps=float(group["eps"]),
-            shrinkage=rate * float(group["weight_decay"]),
+            shrinkage=min(1.0, rate * float(group["weight_decay"])),
             share=share,
+            scratch=self._scratch,
         )
 
     def _estimate(self, work: Work, arrival: Arrival) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,11 +98,12 @@ def fit(
         epochs: Instead of ``steps``: how often to go through the dataset, rounded up to whole batches.
         method: A name in `latecomer.optim.METHODS`, an optimizer class, a function of the parameters that returns an
             optimizer (and has the hyper-parameters in it), or a `latecomer.optim.Method`. None for ``"rate-free"``,
-            which needs no learning rate, or, if an ``lr`` is given, for ``"balanced-catch-up"``. Param groups by a
-            function may have an ``lr``, so with them it is the latter too.
+            which needs no learning rate, or, if an ``lr`` is given, here or in all param groups, for
+            ``"balanced-catch-up"``.
         policy: What the server does with an arrival, instead of the method's own policy: an instance or a class of
             `latecomer.policy.Policy`, or a name in `latecomer.policy.POLICIES`.
-        workers: Number of workers; on one machine at most one per core. With twice the workers, use half the beta.
+        workers: Number of workers; on one machine at most one per core. With twice the
+            workers, use half the beta of a momentum method.
         engine: ``"local"`` for processes, ``"inline"`` for this process, ``"ray"`` for Ray on this machine, or an
             `Engine`, such as ``latecomer.engines.ray.RayEngine("auto")`` for a cluster.
         device: Where workers compute: a device of torch, such as ``"cuda:0"``, or ``"auto"``: on Ray the one that Ray
@@ -163,11 +164,11 @@ def fit(
     """
     _check_arguments(scheduler, sync, policy, {"checkpoint": checkpoint, "record": record, "tensorboard": tensorboard})
     workers = whole_number("workers", workers, least=1)
-    options = plain_numbers(options)
+    options = plain_numbers({name: value for name, value in options.items() if name != "lr" or value is not None})
     if param_groups is None and isinstance(model, Task):
         param_groups = model.param_groups
     if method is None:
-        method = default_method(options, param_groups)
+        method = default_method(options, group_options(model, param_groups))
     _check_names(method, options)
     decision = "synchronous" if sync else policy
     rule, decides = method_and_policy(method, decision, workers, options, param_groups is not None)
@@ -240,6 +241,27 @@ def fit(
     if isinstance(model, nn.Module):
         uncompiled(model).load_state_dict(dict(result.state))
     return result
+
+
+def group_options(model: Any, param_groups: ParamGroups | None) -> list[Mapping[str, Any]]:
+    """Return the options of all param groups, to see whether one has a learning rate.
+
+    Args:
+        model: What `fit` got: a module, a function that makes one, or a problem.
+        param_groups: A mapping from name patterns to options, or a function of the model.
+
+    Examples:
+        >>> group_options(nn.Linear(2, 1), {"bias": {"lr": 0.0}, "*": {}})
+        [{'lr': 0.0}, {}]
+    """
+    if isinstance(param_groups, Mapping):
+        found: Any = param_groups.values()
+    elif callable(param_groups):
+        module = model.model(0) if isinstance(model, Problem) else model if isinstance(model, nn.Module) else model()
+        found = param_groups(module)
+    else:
+        found = ()
+    return [group for group in found if isinstance(group, Mapping)] if isinstance(found, Iterable) else []
 
 
 _MEANT = {
