@@ -93,8 +93,9 @@ LIMITS: tuple[Limit, ...] = (
 def limit_table(runs: FinishedRuns) -> pl.DataFrame:
     """Return one row per setting and tuned method, with medians over seeds; of settings whose runs are all there.
 
-    ``ours`` is the method without a learning rate, ``best`` the tuned one at its best learning rate in this setting,
-    ``carried`` the same at its best learning rate in the problem's usual setting.
+    ``ours`` is the method without a learning rate, ``worst`` its worst run, ``influence`` the least relative influence
+    of slow samples in a run of it, ``best`` the tuned method at its best learning rate in this setting, ``carried`` the
+    same at its best learning rate in the problem's usual setting.
     """
     rows: list[dict[str, Any]] = []
     usual: dict[tuple[str, str], float] = {}
@@ -103,8 +104,12 @@ def limit_table(runs: FinishedRuns) -> pl.DataFrame:
         if any(spec.key not in runs for spec in specs):
             continue
         values: dict[tuple[str, float], list[float]] = {}
+        influence = []
         for spec in specs:
-            end = runs.record(spec.key)["final"].get(limit.metric)
+            record = runs.record(spec.key)
+            end = record["final"].get(limit.metric)
+            if spec.method == OURS:
+                influence.append(record["outcome"]["relative_influence"])
             failed = end is None or not math.isfinite(end)
             ended = (math.inf if limit.metric == "loss" else 0.0) if failed else float(end)
             values.setdefault((spec.method, float(spec.options.get("lr", 0.0))), []).append(ended)
@@ -120,6 +125,8 @@ def limit_table(runs: FinishedRuns) -> pl.DataFrame:
                     "setting": limit.name,
                     "metric": limit.metric,
                     "ours": medians[OURS, 0.0],
+                    "worst": (max if limit.metric == "loss" else min)(values[OURS, 0.0]),
+                    "influence": min(influence),
                     "method": method,
                     "best": own[best],
                     "lr": best,

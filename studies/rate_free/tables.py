@@ -66,18 +66,20 @@ def _counter_example(ratios: Mapping[str, Mapping[str, float]]) -> Part:
 
 
 def _limits(limits: pl.DataFrame) -> Part:
-    heads, rows = ["setting", "metric", OURS], []
+    heads, rows = ["setting", "metric", OURS, "its worst run", "least influence"], []
     methods = limits["method"].unique(maintain_order=True).to_list()
     for method in methods:
         heads += [f"{method}, best of seven", "its rate carried over"]
     for (setting,), own in limits.group_by(["setting"], maintain_order=True):
         first = own.row(0, named=True)
-        cells = [str(setting), "excess loss" if first["metric"] == "loss" else "F1", number(first["ours"], 3)]
+        cells = [str(setting), "excess loss" if first["metric"] == "loss" else "F1"]
+        cells += [number(first["ours"], 3), number(first["worst"], 3), f"{first['influence']:.2f}"]
         for row in own.iter_rows(named=True):
             cells += [f"{number(row['best'], 3)} at {row['lr']:g}", number(row["carried"], 3)]
         rows.append(cells)
     words = (
-        "Medians of three seeds. *Best of seven*: at the best learning rate in this very setting. *Carried over*: at "
+        "Medians of three seeds. *Least influence*: of slow samples relative to fast ones, in the run with the least. "
+        "*Best of seven*: at the best learning rate in this very setting. *Carried over*: at "
         "the best learning rate of the usual setting, which is in the first row of each problem."
     )
     return Part(heads, rows, "Harder settings", words)

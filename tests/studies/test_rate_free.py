@@ -49,7 +49,9 @@ class Ends:
 
     def __init__(self, end: Callable[[RunSpec], float | None]) -> None:
         self._runs = {
-            spec.key: {"final": {limit.metric: end(spec)}} for limit in LIMITS for spec in limit.sweep().runs()
+            spec.key: {"final": {limit.metric: end(spec)}, "outcome": {"relative_influence": 1.0 - spec.seed / 1e4}}
+            for limit in LIMITS
+            for spec in limit.sweep().runs()
         }
 
     def __contains__(self, key: object) -> bool:
@@ -72,6 +74,7 @@ def test_a_learning_rate_is_carried_over_from_the_usual_setting() -> None:
         rows.row(by_predicate=pl.col("setting") == name, named=True) for name in (USUAL["digits"], "31 workers")
     )
     assert (usual["ours"], usual["lr"], usual["best"], usual["carried"]) == (0.7, 0.03, 1.0, 1.0)
+    assert (usual["worst"], usual["influence"]) == (0.7, 1.0 - max(SEEDS) / 1e4)
     assert (crowded["lr"], crowded["best"], crowded["carried"]) == (0.003, 1.0, pytest.approx(0.973))
 
 
