@@ -15,6 +15,8 @@ from latecomer.experiments import RunSpec
 from latecomer.experiments.pieces import Pieces
 from studies.rate_free.judging import verdicts
 from studies.rate_free.limits import LIMITS, SEEDS, USUAL, limit_table
+from studies.rate_free.parts import SETTINGS as PARTS_SETTINGS
+from studies.rate_free.parts import VARIANTS, end_of, parts
 from studies.rate_free.plan import METHODS, PROBLEMS, RATES, Goal, plan
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results" / "rate-free"
@@ -92,3 +94,30 @@ def test_goals(goal: Goal, near: float, far: float) -> None:
     assert not goal.within(far, 0.9)
     assert goal.is_collapse(float("nan"))
     assert not goal.is_collapse(goal.collapsed)
+
+
+def test_a_variant_differs_from_the_rule() -> None:
+    rule, same, other = (
+        end_of(variant, "digits, 7 workers", 11, steps=60)
+        for variant in ("the rule", "the rule", "step over the mean wait")
+    )
+    assert rule == same
+    assert rule["value"] is not None
+    assert rule["distance"] != other["distance"]
+
+
+def test_the_committed_page_of_variants_follows_from_its_numbers() -> None:
+    rows = json.loads((RESULTS / "parts.json").read_text())
+    assert len(rows) == len(VARIANTS) * len(PARTS_SETTINGS) * 3
+    assert "\n".join(line for part in parts(rows) for line in part.lines()) in (RESULTS / "parts.md").read_text()
+
+
+def test_a_variant_that_diverges_is_the_worst() -> None:
+    rows = [
+        {"variant": variant, "setting": setting, "value": None, "distance": None}
+        for variant in VARIANTS
+        for setting in PARTS_SETTINGS
+    ]
+    ends, distances = ([list(row) for row in part.rows] for part in parts(rows))
+    assert ends[0][1:] == ["0.000 (0.000)"] * 4 + ["inf (inf)"] * 2
+    assert distances[0][1:] == ["inf (inf)"] * 6

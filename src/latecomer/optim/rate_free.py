@@ -20,14 +20,10 @@ from .stale_point import StalePointRule
 
 __all__ = ["RateFree"]
 
-FIRST, FIRST_RELATIVE = 1e-6, 0.05
-"""The first estimate of D: the first number, and the second times the root mean square of the parameters."""
-SHARE = 0.4
-"""Share of D in a step, times the root of the mean wait of gradients."""
+FIRST = 1e-6
+"""The first estimate of D where parameters are zero."""
 FARTHEST = 1e15
 """Largest D: where a loss has no minimum D grows without end, and its square has to stay a 32-bit number."""
-LARGEST = 4.0
-"""Largest root mean square of a gradient divided by the roots of v; a larger one is scaled down to it."""
 
 
 class RateFree(StalePointRule):
@@ -93,6 +89,13 @@ class RateFree(StalePointRule):
     bookkeeping: ClassVar[frozenset[str]] = AsyncOptimizer.bookkeeping | {"D", "N", "W", "P2", "waits", "level"}
     own_shapes: ClassVar[frozenset[str]] = frozenset({"x1", "s", "e"})
     _own_attributes: ClassVar[tuple[str, ...]] = (*AsyncOptimizer._own_attributes, "_at_query", "last_scale")
+
+    _first_relative: ClassVar[float] = 0.05
+    """The first estimate of D over the root mean square of the parameters."""
+    _share: float = 0.4
+    """Share of D in a step, times the root of the mean wait of gradients."""
+    _largest: ClassVar[float] = 4.0
+    """Largest root mean square of a gradient divided by the roots of v; a larger one is scaled down to it."""
 
     _at_query: bool = False
     _scratch: Scratch | None = None
@@ -178,15 +181,15 @@ class RateFree(StalePointRule):
         if counted:
             if not shared["D"]:
                 moving = [p for group, params, _ in work if group["lr"] for p in params] or self._all_params()
-                shared["D"] = FIRST + FIRST_RELATIVE * root_mean_square(moving)
+                shared["D"] = FIRST + self._first_relative * root_mean_square(moving)
                 shared["level"] = level_of(moving)
             size = self._estimate(work, arrival)
-            self.last_scale = LARGEST / size if size > LARGEST else 1.0
+            self.last_scale = self._largest / size if size > self._largest else 1.0
         shared["waits"] += arrival.delay + 1
         self._at_query = False
         if not shared["D"]:  # no gradient has counted yet
             return
-        step = SHARE * shared["D"] / math.sqrt(shared["waits"] / arrival.t)
+        step = self._share * shared["D"] / math.sqrt(shared["waits"] / arrival.t)
         step *= self.last_scale if counted else 1.0
         weight = arrival.t * step**2
         shared["W"] += weight
