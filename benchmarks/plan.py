@@ -89,7 +89,7 @@ def explained(row: dict[str, Any]) -> str:
     if row["slower"] is None:
         return "the two runs were slowed down differently: see their rows"
     if abs(row["gap from record"]) <= _LARGE:
-        return f"jobs took {row['slower']:.2f} times as long in the run as alone: the cores were shared"
+        return f"jobs took {row['slower']:.2f} times as long in the run as alone, where nothing else used the cores"
     return (
         f"jobs took {row['slower']:.2f} times as long in the run as alone, which leaves {row['gap from record']:+.0%}"
     )

@@ -29,6 +29,8 @@ __all__ = ["JobTimes", "recorded_times", "time_jobs"]
 _LEAST = 3
 """Jobs of every group that are wanted at least."""
 _WARM_UP = 2
+_LOOKED_AT = 2000
+"""Batches whose group is looked at, for the shares of groups; no longer than the jobs took."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +117,8 @@ def time_jobs(
 ) -> JobTimes:
     """Time jobs of a task in this process, with one torch thread as a worker has, and the server's work per job.
 
-    A job is what a worker does: draw the batch, forward, backward. Groups come in their natural shares; rare ones
-    are looked for in up to four times as many jobs.
+    A job is what a worker does: draw the batch, forward, backward. Groups come in their natural shares, which are
+    counted over more batches than are timed; rare groups are looked for in up to four times as many jobs.
 
     Args:
         task: A `latecomer.Task`, or any problem.
@@ -140,7 +142,8 @@ def time_jobs(
         contribute = Contributor(task, flat, found.points)
         seconds: list[list[float]] = [[] for _ in range(task.groups)]
         counts, cpu, some_finite = np.zeros(task.groups), 0.0, False
-        for number, sample in enumerate(sample_seeds(seed, _WARM_UP + 4 * jobs).tolist()):
+        samples = sample_seeds(seed, _WARM_UP + 4 * jobs + _LOOKED_AT).tolist()
+        for number, sample in enumerate(samples[:-_LOOKED_AT]):
             timed = number - _WARM_UP
             if timed >= jobs and all(len(own) >= min(_LEAST, jobs) for own in seconds):
                 break
@@ -162,6 +165,11 @@ def time_jobs(
                 cpu += time.process_time() - used
             if on_progress is not None:
                 on_progress(min(number + 1, jobs), jobs)
+        until = time.perf_counter() + sum(map(sum, seconds))
+        for number, sample in enumerate(samples[-_LOOKED_AT:], start=len(samples) - _LOOKED_AT):
+            if task.groups == 1 or task.shares or time.perf_counter() > until:
+                break
+            counts[task.group_of(number, sample)] += 1
     if not some_finite:
         raise ValueError("No job of the task gave a finite gradient, so there is nothing to train: look at its loss")
     shares = tuple(task.shares) or tuple(counts / counts.sum())
