@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ def _copy(app: Sphinx, error: Exception | None) -> None:
         home = os.path.relpath(Path(app.outdir, "index.html"), target.parent)
         back = f'<p><a href="{home}">Documentation of Latecomer</a></p>'
         text = Path(app.srcdir, name).read_text(encoding="utf-8")
+        text = re.sub(r'href="([^":#]+)\.md"', r'href="\1.html"', text)  # its links to pages are to the site's own
         target.write_text(text.replace("<body>", f"<body>{back}", 1), encoding="utf-8")
 
 

@@ -30,6 +30,7 @@ from latecomer.trace import Header
 from latecomer.training import replay
 from latecomer.training.record import write_record
 
+DOCS = Path(__file__).parents[2] / "docs"
 Capture = pytest.CaptureFixture[str]
 TASK = """
 import torch
@@ -156,7 +157,9 @@ def test_the_page_of_a_record(record: Path, tmp_path: Path, capsys: Capture) -> 
     assert "<td>died</td><td>1</td>" in text
     assert "killed" in text
     assert "on the same arrivals" not in text
-    assert re.findall(r'(?:src|href)="(?!#)([^"]+)"', text) == []  # nothing comes from elsewhere
+    assert 'src="' not in text  # nothing comes from elsewhere
+    links = re.findall(r'href="(?!#)([^"]+)"', text)
+    assert [(page.parent / link).resolve() for link in links] == [DOCS / "seeing-a-run.md"]
     assert "<script" not in text
     assert main(["report", str(record), "--out", str(tmp_path / "again.html")]) == 0
     assert (tmp_path / "again.html").read_text() == text

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from .._util.defaults import DEFAULT_METHOD
-from ..report.html import Markup, render
+from ..report.html import Markup, guide, render
 from ..trace import Trace
 from . import figures
 from .runs import COST, METHOD_OPTIONS, SYNCHRONOUS, WORKERS, DemoRun
@@ -56,6 +56,8 @@ def write_demo(results: Sequence[DemoRun], waiting: Trace, late: Trace, out: Pat
         slow_delay=late.delay[slow].mean() if slow.any() else 0.0,
         fast_delay=late.delay[~slow].mean(),
         command=command,
+        choosing=guide("choosing", "How to choose", out),
+        rate_free=guide("rate-free", "Training without a learning rate", out),
     )
     page = out / "index.html"
     page.write_text(text, encoding="utf-8")

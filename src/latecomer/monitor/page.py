@@ -11,7 +11,7 @@ import numpy as np
 
 from .._util.files import atomic
 from ..core.result import Run
-from ..report.html import Markup, render
+from ..report.html import Markup, guide, render
 from ..report.timeline import timeline
 from ..trace import STATUSES
 from ..trace.summary import group_rows
@@ -53,8 +53,8 @@ def report(
         True
     """
     view = _view(run)
-    text = document(view, None if other is None else _view(other), remark=remark)
     path = Path(out)
+    text = document(view, None if other is None else _view(other), remark=remark, folder=path.parent)
     with atomic(path) as temporary:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
     return path
@@ -70,12 +70,20 @@ def _view(run: Any) -> RunView:
     raise TypeError(f"Invalid run: {run!r} (expected the name of a recorded trace, or the result of fit or simulate)")
 
 
-def document(view: RunView | None, other: RunView | None = None, *, remark: str = "", live: bool = False) -> str:
-    """Return the whole page; a live one gets its parts later if there is no view yet."""
+def document(
+    view: RunView | None,
+    other: RunView | None = None,
+    *,
+    remark: str = "",
+    live: bool = False,
+    folder: Path | None = None,
+) -> str:
+    """Return the whole page; a live one gets its parts later if there is no view yet, and has no folder."""
     empty = dict.fromkeys(_ORDER, "")
     found = empty if view is None else empty | parts(view, other)
     marked = {name: Markup(text) for name, text in found.items()}
-    return render("run.html", parts=marked, remark=remark, live=live, title=title(view, other))
+    link = guide("seeing-a-run", "Seeing a run", folder)
+    return render("run.html", parts=marked, remark=remark, live=live, title=title(view, other), guide=link)
 
 
 def title(view: RunView | None, other: RunView | None = None) -> str:

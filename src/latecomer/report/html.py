@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -15,8 +17,9 @@ with needs("report", "jinja2", "Writing an HTML page"):
     import jinja2
     from markupsafe import Markup
 
-__all__ = ["Markup", "TablePart", "cell", "render"]
+__all__ = ["Markup", "TablePart", "cell", "guide", "render"]
 
+_DOCS = Path(__file__).resolve().parents[3] / "docs"
 _LONG = 40  # characters of a text from which on it is broken into lines
 
 
@@ -60,6 +63,27 @@ def cell(value: Any) -> str:
     if isinstance(value, float) and math.isinf(value):
         return "∞" if value > 0 else "−∞"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def guide(name: str, title: str, folder: Path | None) -> Markup:
+    """Return a link to a page of the documentation, or its title where the documentation is not at hand.
+
+    It is at hand in a checkout. A page that is served over a network has no folder, and no link.
+
+    Args:
+        name: Name of the page.
+        title: Its title.
+        folder: Where the page with the link will be.
+
+    Examples:
+        >>> guide("choosing", "How to choose", None)
+        Markup('<em>How to choose</em>')
+    """
+    page = _DOCS / f"{name}.md"
+    if folder is None or not page.is_file():
+        return Markup("<em>{}</em>").format(title)
+    target = Path(os.path.relpath(page, folder.resolve())).as_posix()
+    return Markup('<a href="{}">{}</a>').format(target, title)
 
 
 @cache
