@@ -31,7 +31,7 @@ GROUPS: dict[str, Any] = {
 def test_without_a_learning_rate_the_default_has_none(groups: str, tmp_path: Path) -> None:
     """A learning rate would be a mere factor for it, so whoever gives one gets the method that takes it."""
     given, expected = GROUPS[groups]
-    options: dict[str, Any] = {"engine": "inline", "steps": 30, "param_groups": given}
+    options: dict[str, Any] = {"engine": "inline", "steps": 160, "param_groups": given}
     path = tmp_path / "run.parquet"
     assert lc.fit(regression(), record=path, **options).method == expected
     assert replay(path, regression()).difference == 0.0
@@ -45,7 +45,12 @@ def test_a_learning_rate_for_some_groups_alone_is_not_guessed_at() -> None:
 
 
 def test_the_command_has_the_same_default(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--engine", "inline", "--steps", "10", "--json"]
+    options = ["--engine", "inline", "--steps", "160", "--json"]
     for more, expected in ([], "rate-free"), (["--set", "lr=0.01"], "balanced-catch-up"):
         assert main([*OWN, *options, *more]) == 0
         assert json.loads(capsys.readouterr().out)["method"] == expected
+
+
+def test_a_run_of_few_updates_is_told_that_they_are_too_few() -> None:
+    with pytest.warns(UserWarning, match="rate-free needs some hundred updates to find its steps: for a run of 20"):
+        lc.fit(regression(), engine="inline", steps=20)

@@ -5,12 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["DEFAULT_METHOD", "TUNED_METHOD", "default_method"]
+__all__ = ["DEFAULT_METHOD", "TUNED_METHOD", "default_method", "too_few"]
 
 DEFAULT_METHOD = "rate-free"
 """The method if neither a method nor a learning rate is given."""
 TUNED_METHOD = "balanced-catch-up"
 """The method if only a learning rate is given: it would be a mere factor for the one above."""
+
+
+_FEW = 150
+"""Contributions below which the method without a learning rate hardly trains."""
+
+
+def too_few(method: str, steps: int | None) -> str:
+    """Return what to say of a run that is too short for the method without a learning rate; nothing if it is not.
+
+    Examples:
+        >>> too_few("rate-free", 20)
+        'rate-free needs some hundred updates to find its steps: for a run of 20, pass an lr'
+        >>> too_few("momentum", 20), too_few("rate-free", None)
+        ('', '')
+    """
+    if method != DEFAULT_METHOD or steps is None or steps >= _FEW:
+        return ""
+    return f"{DEFAULT_METHOD} needs some hundred updates to find its steps: for a run of {steps}, pass an lr"
 
 
 def default_method(options: Mapping[str, Any], groups: Sequence[Mapping[str, Any]] = ()) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from .._util.checks import AT_LEAST_ZERO
-from .._util.defaults import default_method
+from .._util.defaults import default_method, too_few
 from .._util.files import atomic, writable, writable_file
 from ._options import Imports, Pairs, hyper_parameters, import_all, named_in_file, pairs, raised_by
 from ._output import Json, print_text, show
@@ -134,6 +134,8 @@ class Train:
 
         groups = getattr(task, "param_groups", None)
         method = self.method or default_method(pairs(self.set), group_options(task, groups))
+        if self.method is None and (advice := too_few(method, self.steps)):
+            print_text(console, advice)
         return fit(
             task,
             method=method,

@@ -158,7 +158,7 @@ def _target(row: Row) -> str:
     if waits or not math.isfinite(row.speed):
         return f"reaches a loss of {TARGET:g} after {row.time:.0f} s{some}"
     if row.speed < 1:
-        return f"takes {1 / row.speed:.1f} times as long as waiting{some}"
+        return f"gets there after {row.time:.0f} s, {1 / row.speed:.1f} times as long as waiting{some}"
     low, high = row.speeds
     spread = f" (seeds: {low:.1f} to {high:.1f})" if row.runs > 1 else ""
-    return f"gets there {row.speed:.1f} times as fast{some or spread}"
+    return f"gets there after {row.time:.0f} s, {row.speed:.1f} times as fast{some or spread}"

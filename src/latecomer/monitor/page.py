@@ -194,6 +194,8 @@ def _groups(view: RunView, other: RunView | None) -> str:
         rows.append(cells + [short(float(weight[group])) for weight in found.values() if weight is not None])
     more = len(view.trace.header.groups) - len(rows)
     rest = f"<p>and {more:,} more groups</p>" if more > 0 else ""
+    for name in (name for name, weight in found.items() if weight is None):
+        rest += f"<p>{Markup.escape(name)} declares no influence that follows from delays alone.</p>"
     return _section("Delay and influence by group", f'<div class="figures">{drawn}</div>{_table(heads, rows)}{rest}')
 
 

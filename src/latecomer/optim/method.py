@@ -105,7 +105,8 @@ class Method:
         """
         if self.weight is None:
             raise ValueError(
-                f"The method {self.name} declares no influence: pass influence= to latecomer.optim.register"
+                f"The method {self.name} declares no influence: either its weights do not follow from delays alone, as "
+                "those of rate-free, or influence= has to be passed to latecomer.optim.register"
             )
         if options.get("beta") is not None:
             BETA.check("beta", options["beta"])

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from .._util.checks import POSITIVE, Range, plain_numbers, whole_number
-from .._util.defaults import default_method
+from .._util.defaults import default_method, too_few
 from .._util.files import writable_file
 from .._util.interrupts import interrupts_between_arrivals
 from .._util.naming import stable_name
@@ -167,6 +167,7 @@ def fit(
     options = plain_numbers({name: value for name, value in options.items() if name != "lr" or value is not None})
     if param_groups is None and isinstance(model, Task):
         param_groups = model.param_groups
+    by_default = method is None
     if method is None:
         method = default_method(options, group_options(model, param_groups))
     _check_names(method, options)
@@ -190,6 +191,8 @@ def fit(
         problem.seed = seed
         scheduler = scheduler or problem.scheduler
     steps = _steps(steps, epochs, problem)
+    if by_default and (advice := too_few(rule.name, steps)):
+        warn(advice)
     threads = whole_number("threads", threads, least=1, most=1024)
     prefetch = whole_number("prefetch", prefetch, most=1024)
     every = max(1, steps // 10) if evaluate_every is None else whole_number("evaluate_every", evaluate_every, least=1)
