@@ -96,7 +96,7 @@ def test_a_registered_name_is_one_of_the_methods(registry: dict[str, Any]) -> No
             register("momentum", Mine, replace=replace)
     with pytest.raises(TypeError, match="does not support item assignment"):
         METHODS["other"] = method  # type: ignore[index]
-    with pytest.raises(ValueError, match="The method plain declares no influence: pass influence= to latecomer"):
+    with pytest.raises(ValueError, match="The method plain declares no influence: either its weights"):
         register("plain", AsyncSGD).influence(1)
     assert METHODS["plain"].influence_formula == "not declared"
 
