@@ -274,6 +274,7 @@ class Scratch:
     """
 
     def __init__(self) -> None:
+        self._memory: dict[tuple[torch.device, torch.dtype], Tensor] = {}
         self._views: dict[tuple[object, ...], Tensor] = {}
 
     def like(self, tensors: list[Tensor]) -> list[Tensor]:
@@ -284,8 +285,9 @@ class Scratch:
     def _view(self, device: torch.device, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
         key = (device, dtype, size, stride)
         if key not in self._views:
-            memory = self._views.setdefault((device, dtype), torch.zeros(_PIECE, device=device, dtype=dtype))
-            self._views[key] = memory.as_strided(size, stride)
+            if (device, dtype) not in self._memory:
+                self._memory[device, dtype] = torch.zeros(_PIECE, device=device, dtype=dtype)
+            self._views[key] = self._memory[device, dtype].as_strided(size, stride)
         return self._views[key]
 
 
