@@ -49,10 +49,16 @@ def put(store: Store, run: RunSpec, f1: float, gap: float = 0.0, **outcome: Any)
     store.put(run, pl.DataFrame(history, schema_overrides={"time": pl.Float64}), known, 1.0)
 
 
-def fill(store: Store, stage: str, score: Callable[[RunSpec], float], weights: Sequence[Weights] = ()) -> list[str]:
+def fill(
+    store: Store,
+    stage: str,
+    score: Callable[[RunSpec], float],
+    weights: Sequence[Weights] = (),
+    most_looks: int | None = None,
+) -> list[str]:
     """Make all runs of a stage as it asks for them, and return the names of its sweeps with their sizes."""
     seen = []
-    for sweep in stage_sweeps(stage, store, weights):
+    for sweep in stage_sweeps(stage, store, weights, most_looks=most_looks):
         runs = sweep.runs()
         seen.append(f"{sweep.name} {len(runs)}")
         for run in runs:

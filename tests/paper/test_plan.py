@@ -55,7 +55,11 @@ def test_judging_stops_where_every_claim_is_decided_and_goes_on_otherwise(chosen
     # All that needs async SGD is decided at the second look; mu2 against momentum is not decided at all.
     counts = dict(rows.group_by("method").len().iter_rows())
     assert (counts["async-sgd"], counts["mu2"], counts["momentum"]) == (40, 120, 120)
+    first = [f"judge {20 * len(plan.COMPARED)}"]
+    assert fill(close, "judge", lambda run: 0.96, most_looks=1) == first
+    assert fill(close, "judge", lambda run: 0.96, most_looks=1) == []  # there already
     alike = fill(close, "judge", lambda run: 0.96)
+    assert int(alike[0].split()[1]) == 40 * len(plan.COMPARED)
     assert int(alike[-1].split()[1]) == 120 * len(plan.COMPARED)  # nothing is ever decided, so all looks are made
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
+from .._util.checks import whole_number
 from .._util.files import writable
 from ._output import Json, print_text, show
 from ._runs import Runner, RunsCommand
@@ -59,6 +60,8 @@ class ReproduceCommand(RunsCommand):
     """Folder for verdicts, tables, figures and the page."""
     stages: tuple[str, ...] = ()
     """Only these stages, in this order: choose, judge, curves, figure, cifar10, readings."""
+    looks: int | None = None
+    """Only the first so many looks of judge and curves, so that every claim is judged once before one is twice."""
     store: Path | None = None
     """Folder of the runs; ./runs for size standard and OUT/runs for the others if left out."""
     pieces: Path = Path("docs/results/paper/runs")
@@ -79,6 +82,8 @@ class ReproduceCommand(RunsCommand):
 
         scale = SCALES[self.size]
         stages = self._chosen_stages(scale)
+        if self.looks is not None:
+            whole_number("--looks", self.looks, least=1)
         committed = Pieces(self.pieces) if self.size != "quick" else None
         store = Store(self.store or (Path("runs") if self.size == "standard" else self.out / "runs"))
         standard = self.size == "standard"
@@ -141,7 +146,7 @@ class ReproduceCommand(RunsCommand):
             if stage == "cifar10" and not self.dry_run:
                 install(folder)
             try:
-                yield from stage_sweeps(stage, store, read_list(folder), scale)
+                yield from stage_sweeps(stage, store, read_list(folder), scale, self.looks)
                 return
             except NoWeightsError as error:
                 if self.dry_run:

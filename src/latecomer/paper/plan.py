@@ -109,7 +109,7 @@ def chosen(runs: FinishedRuns, scale: Scale = PLAN) -> dict[str, dict[str, Any]]
 # ---- judging --------------------------------------------------------------------------------------------------------
 
 
-def _undecided(study: str, rows: pl.DataFrame | None, scale: Scale) -> tuple[set[str], int]:
+def _undecided(study: str, rows: pl.DataFrame | None, scale: Scale, most: int | None) -> tuple[set[str], int]:
     """Return the methods that open claims of a study need, and the number of seeds of their next look."""
     methods: set[str] = set()
     look = 0
@@ -121,18 +121,20 @@ def _undecided(study: str, rows: pl.DataFrame | None, scale: Scale) -> tuple[set
             if found.verdict in ("held", "refuted"):
                 continue
             have = found.pairs
-        following = [n for n in claim.looks if n > have]
+        following = [n for n in claim.looks[:most] if n > have]
         if following:
             methods |= needed
             look = max(look, following[0])
     return methods, look
 
 
-def looks(study: str, runs: FinishedRuns, choice: Choice, scale: Scale = PLAN) -> Iterator[Sweep]:
-    """Yield the runs of every look of a study as long as a claim needs them."""
+def looks(
+    study: str, runs: FinishedRuns, choice: Choice, scale: Scale = PLAN, most: int | None = None
+) -> Iterator[Sweep]:
+    """Yield the runs of every look of a study, or of the first few, as long as a claim needs them."""
     while True:
         rows = (judged_rows if study == "judge" else curve_rows)(runs, choice, scale)
-        methods, look = _undecided(study, rows, scale)
+        methods, look = _undecided(study, rows, scale, most)
         if not methods:
             return
         methods |= set(OURS) if study == "judge" else set()

@@ -17,7 +17,11 @@ __all__ = ["Progress", "progress", "stage_sweeps"]
 
 
 def stage_sweeps(
-    stage: str, runs: FinishedRuns, weights: Sequence[Weights] = (), scale: Scale = PLAN
+    stage: str,
+    runs: FinishedRuns,
+    weights: Sequence[Weights] = (),
+    scale: Scale = PLAN,
+    most_looks: int | None = None,
 ) -> Iterator[Sweep]:
     """Yield the sweeps of a stage; each follows from what is there when it is asked for.
 
@@ -26,6 +30,7 @@ def stage_sweeps(
         runs: Where runs are.
         weights: What there is to fine-tune from, for the stage ``"cifar10"``.
         scale: How large the plan is.
+        most_looks: Only the first so many looks of the stages ``"judge"`` and ``"curves"``; all of them if None.
     """
     if stage not in STAGES:
         raise ValueError(f"Unknown stage {stage!r} (expected one of {', '.join(STAGES)})")
@@ -43,7 +48,7 @@ def stage_sweeps(
     elif stage == "readings":
         yield from reading_sweeps(runs, choice).values()
     else:
-        yield from looks(stage, runs, choice, scale)
+        yield from looks(stage, runs, choice, scale, most_looks)
 
 
 class Progress(NamedTuple):
