@@ -93,6 +93,24 @@ def test_the_tables_have_misses_idle_time_and_thrown_away_work(page: Path) -> No
     assert {path.suffix for path in (page.parent / "figures").glob("profiles.*")} == {".svg", ".pdf", ".png"}
 
 
+def test_a_rate_at_an_end_of_its_range_is_said(page: Path) -> None:
+    plan = planned("standard", methods=["momentum", "rate-free"], problems=["mnist"])
+    cell = plan.cells[0]
+    rates = sorted(run.options["lr"] for run in plan.tuning_of(cell) if run.method == "momentum")
+    found = [plan.end_of_range(cell, "momentum", {"lr": rate, "beta": 0.1}) for rate in rates]
+    assert found == ["smallest", None, None, None, None, "largest"]
+    assert plan.end_of_range(cell, "rate-free", {}) is None  # it has no rate
+    table = pl.read_csv(page.parent / "comparison.csv")
+    assert set(table["rate"]) == {"smallest", "largest"}  # of two configurations
+    text = page.read_text()
+    assert re.search(r">lr=[^<]* \((smallest|largest)\)<", text)
+    overall = text.partition('<h3 id="overall">')[2].partition("</table>")[0]
+    shares = [[int(share) for share in re.findall(r">(\d+) %<", row)] for row in overall.split("<tr>")[2:]]
+    assert len(shares) == 4  # methods
+    assert all(each[:4] == sorted(each[:4]) for each in shares)  # fastest, within 1.5, within 2, solved
+    assert {each[4] for each in shares} == {100}
+
+
 @needs_chromium
 @pytest.mark.parametrize("width", [1280, 400])
 def test_the_page_in_a_browser(page: Path, width: int, tmp_path: Path) -> None:

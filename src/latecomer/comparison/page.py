@@ -27,7 +27,8 @@ _WAITS = 0.05
 _TIED = 3
 """So many methods with the same time are named."""
 _SHOWN = (
-    "Medians over seeds, in seconds of the virtual clock. ∞: half of the runs or more missed the target. Fast and slow "
+    "Medians over seeds, in seconds of the virtual clock. Smallest, largest: the chosen learning rate is at an end of "
+    "the range that was tried. ∞: half of the runs or more missed the target. Fast and slow "
     "loss: the last loss of the fastest and the slowest group. Thrown away: share of the workers' busy time that went "
     "into contributions that were dropped, cancelled or counted as zero."
 )
@@ -44,7 +45,7 @@ def write_comparison(found: Results, folder: Path, made_by: str, goes_on: str) -
     """
     summary = found.summary()
     write_tables(folder, {"comparison": summary, "runs": found.runs, "profiles": found.profiles()})
-    parts = _parts(found, summary)
+    parts = [_overall(found), *_parts(found, summary)]
     in_markdown = [
         Part(part.table.columns, [[text for _, text in row] for row in part.rows], part.title, part.words)
         for part in parts
@@ -74,6 +75,19 @@ def write_comparison(found: Results, folder: Path, made_by: str, goes_on: str) -
     )
 
 
+def _overall(found: Results) -> TablePart:
+    """Return the table of all problems and delay models together."""
+    table = found.overall()
+    words = (
+        "Share of the instances (problem, delay model, seed) on which a method is the fastest, reaches the target "
+        "within 1.5 and 2 times the fastest method's time, and reaches it at all; of problems that every method was "
+        "run on. The last column is a doubt: the share of problems and delay models in which the chosen learning rate "
+        "is the smallest or the largest that was tried, so that a wider range might serve the method."
+    )
+    shares = pl.selectors.exclude("method")
+    return TablePart("overall", "All together", words, table.with_columns(shares.map_elements(_percent, pl.String)))
+
+
 def _parts(found: Results, summary: pl.DataFrame) -> list[TablePart]:
     """Return one table per cell that has judging runs."""
     parts = []
@@ -88,6 +102,7 @@ def _parts(found: Results, summary: pl.DataFrame) -> list[TablePart]:
             *(pl.col(name).map_elements(_percent, return_dtype=pl.String) for name in ("wasted", "idle")),
             pl.col("ratio", "delay").round(2),
             pl.col("time").round(1),
+            pl.concat_str("options", pl.format(" ({})", "rate").fill_null("")).alias("options"),
         )
         table = own.select(pl.col(name).alias(new.format(metric=setting.metric)) for name, new in _COLUMNS.items())
         title = f"{each.problem}, {each.delays}"

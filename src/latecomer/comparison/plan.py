@@ -86,14 +86,23 @@ class Comparison:
 
     def tuning_of(self, cell: Cell) -> Iterator[RunSpec]:
         """Yield the tuning runs of one cell."""
-        setting = self.setting(cell)
         for method in self.methods_of(cell):
-            space = space_of(method)
-            for options in configurations(
-                space, setting.rates[space.family], count=self.configurations, workers=self.workers,
-                arrivals=setting.arrivals,
-            ):  # fmt: skip
+            for options in self._configurations(cell, method):
                 yield self._run(cell, method, options, TUNING_SEED, "validation", _QUARTERS)
+
+    def _configurations(self, cell: Cell, method: str) -> list[dict[str, Any]]:
+        space, setting = space_of(method), self.setting(cell)
+        return configurations(
+            space, setting.rates[space.family], count=self.configurations, workers=self.workers,
+            arrivals=setting.arrivals,
+        )  # fmt: skip
+
+    def end_of_range(self, cell: Cell, method: str, options: Mapping[str, Any]) -> str | None:
+        """Return ``"smallest"`` or ``"largest"`` if a learning rate is at an end of what was tried, else None."""
+        tried = sorted({each["lr"] for each in self._configurations(cell, method) if "lr" in each})
+        if len(tried) < 2 or options["lr"] not in (tried[0], tried[-1]):
+            return None
+        return "smallest" if options["lr"] == tried[0] else "largest"
 
     def _run(
         self, cell: Cell, method: str, options: Mapping[str, Any], seed: int, split: str, evaluations: int

@@ -18,16 +18,18 @@ __all__ = ["FACTORS", "Results", "collect"]
 
 FACTORS = tuple(float(f"{factor:.4g}") for factor in np.geomspace(1.0, 32.0, 61))
 """Factors of the performance profiles."""
+_NAMED = {"fastest": 1.0, "within 1.5": 1.5, "within 2": 2.0, "solved": 1e300}
+"""Factors of the overall table; no time is a miss within the last one."""
 _RUN = {
-    "problem": pl.String, "delays": pl.String, "method": pl.String, "options": pl.String, "seed": pl.Int64,
-    "time": pl.Float64, "updates": pl.Float64, "final": pl.Float64, "loss_fast": pl.Float64, "loss_slow": pl.Float64,
-    "wasted": pl.Float64, "idle": pl.Float64, "delay": pl.Float64, "diverged": pl.Boolean,
+    "problem": pl.String, "delays": pl.String, "method": pl.String, "options": pl.String, "rate": pl.String,
+    "seed": pl.Int64, "time": pl.Float64, "updates": pl.Float64, "final": pl.Float64, "loss_fast": pl.Float64,
+    "loss_slow": pl.Float64, "wasted": pl.Float64, "idle": pl.Float64, "delay": pl.Float64, "diverged": pl.Boolean,
 }  # fmt: skip
 _SUMMARY = {
-    "problem": pl.String, "delays": pl.String, "method": pl.String, "options": pl.String, "reached": pl.Int64,
-    "runs": pl.Int64, "time": pl.Float64, "ratio": pl.Float64, "updates": pl.Float64, "final": pl.Float64,
-    "loss_fast": pl.Float64, "loss_slow": pl.Float64, "wasted": pl.Float64, "idle": pl.Float64, "delay": pl.Float64,
-    "target": pl.Float64,
+    "problem": pl.String, "delays": pl.String, "method": pl.String, "options": pl.String, "rate": pl.String,
+    "reached": pl.Int64, "runs": pl.Int64, "time": pl.Float64, "ratio": pl.Float64, "updates": pl.Float64,
+    "final": pl.Float64, "loss_fast": pl.Float64, "loss_slow": pl.Float64, "wasted": pl.Float64,
+    "idle": pl.Float64, "delay": pl.Float64, "target": pl.Float64,
 }  # fmt: skip
 
 
@@ -72,11 +74,21 @@ class Results:
         means = {name: own[name].mean() for name in ("wasted", "idle", "delay")}
         return {
             "problem": cell.problem, "delays": cell.delays, "method": own["method"][0], "options": own["options"][0],
-            "reached": int(own["time"].is_finite().sum()), "runs": own.height, "target": self.targets[cell],
-            **middle, **known, **means,
+            "rate": own["rate"][0], "reached": int(own["time"].is_finite().sum()), "runs": own.height,
+            "target": self.targets[cell], **middle, **known, **means,
         }  # fmt: skip
 
-    def profiles(self, problem: str | None = None) -> pl.DataFrame:
+    def overall(self) -> pl.DataFrame:
+        """Return per method the shares of instances solved at all and within some factors, and of rates at an end.
+
+        A chosen learning rate at an end of the range that was tried is a doubt: a wider range might serve the method.
+        """
+        shares = self.profiles(factors=[*_NAMED.values()]).pivot("factor", index="method", values="share")
+        shares = shares.rename({str(factor): name for name, factor in _NAMED.items()})
+        ends = self.summary().group_by("method").agg(pl.col("rate").is_not_null().mean().alias("rate at an end"))
+        return shares.join(ends, on="method").sort("within 2", "solved", descending=True, maintain_order=True)
+
+    def profiles(self, problem: str | None = None, factors: Sequence[float] = FACTORS) -> pl.DataFrame:
         """Return performance profiles over delay models and seeds, of one problem or of all.
 
         Only instances count that every method was run on: a method that was left out of a problem is no miss.
@@ -85,7 +97,7 @@ class Results:
         methods = own["method"].unique(maintain_order=True).to_list()
         table = own.pivot("method", index=["problem", "delays", "seed"], values="time") if own.height else own
         whole = table.drop_nulls() if own.height else table
-        return performance_profile({method: whole[method].to_list() for method in methods}, FACTORS)
+        return performance_profile({method: whole[method].to_list() for method in methods}, factors)
 
 
 def _known(values: Sequence[float | None]) -> float | None:
@@ -125,6 +137,7 @@ def collect(comparison: Comparison, runs: FinishedRuns) -> Results:
             rows.append(
                 {
                     "problem": cell.problem, "delays": cell.delays, "method": run.method, "seed": run.seed,
+                    "rate": comparison.end_of_range(cell, run.method, run.options),
                     "options": ", ".join(f"{name}={value:g}" for name, value in run.options.items()),
                     "time": met[0], "updates": met[1], "final": record["final"].get(setting.metric),
                     "loss_fast": losses[0], "loss_slow": losses[-1], "wasted": outcome["wasted"],
