@@ -48,7 +48,10 @@ def test_the_command_has_the_same_default(capsys: pytest.CaptureFixture[str]) ->
     options = ["--engine", "inline", "--steps", "160", "--json"]
     for more, expected in ([], "rate-free"), (["--set", "lr=0.01"], "balanced-catch-up"):
         assert main([*OWN, *options, *more]) == 0
-        assert json.loads(capsys.readouterr().out)["method"] == expected
+        found = json.loads(capsys.readouterr().out)
+        assert (found["method"], found["options"]) == (expected, {"lr": 0.01} if more else {})
+    assert main([*OWN, *options[:-1], "--method", "momentum"]) == 0
+    assert "momentum (lr=0.02) on " in capsys.readouterr().out  # the command's own default is on the screen
 
 
 def test_a_run_of_few_updates_is_told_that_they_are_too_few() -> None:

@@ -177,7 +177,8 @@ class Train:
 
         history = result.history
         shown = history.drop("update") if history["update"].equals(history["arrival"]) else history
-        table = Table(title=f"{result.method} on {self.task}, {self.workers} workers")
+        options = result.summary()["options"]
+        table = Table(title=f"{result.method} ({options}) on {self.task}, {self.workers} workers")
         for name in shown.columns:
             table.add_column(name.replace("_", "_\n"), justify="right", no_wrap=True)  # a number is never cut
         for row in shown.iter_rows():
@@ -186,6 +187,7 @@ class Train:
         rate = counted / max(result.seconds, 1e-9)
         found = {
             "method": result.method,
+            "options": dict(result.options),
             "workers": self.workers,
             "resumed_at": result.resumed_at,
             "contributions": counted,
