@@ -137,7 +137,8 @@ def looks(
         methods, look = _undecided(study, rows, scale, most)
         if not methods:
             return
-        methods |= set(OURS) if study == "judge" else set()
+        if study == "judge" and look == scale.pairs[0]:  # later only as far as our own claim needs them
+            methods |= set(OURS)
         own = {method: choice[method] for method in COMPARED if method in methods}
         sweep = (judge_sweep if study == "judge" else _small_curves)(own, scale.seeds[:look], scale)
         yield sweep
