@@ -93,3 +93,21 @@ def test_a_replay_by_command_gives_another_method_the_learning_rate_of_train(
     assert main(made) == 0
     assert main(["replay", path, "--task", task, "--method", "momentum"]) == 0
     assert "momentum was replayed on the schedule of run.parquet" in capsys.readouterr().out
+
+
+def test_a_replay_keeps_the_schedule_so_a_method_with_another_policy_is_refused(tmp_path: Path) -> None:
+    problem, options = lc.problems.quadratic(), {"lr": 0.05, "engine": "inline", "workers": 4, "steps": 40}
+    free, held = tmp_path / "free.parquet", tmp_path / "held.parquet"
+    lc.fit(problem, method="async-sgd", record=free, **options)
+    lc.fit(problem, method="ringmaster", R=2, record=held, **options)
+    for method in ("rennala", "ringmaster", "sync-minibatch", "fedbuff", "async-minibatch"):
+        with pytest.raises(ValueError, match=rf"{method} decides by \w+\(.*free.parquet is a schedule of Async\(\)"):
+            replay(free, problem, method=method)
+    with pytest.raises(ValueError, match=r"decides by Ringmaster\(R=3\), and held.parquet is a schedule of .*R=2"):
+        replay(held, problem, R=3)
+    # The same policy with the same options, and one that was asked for, are no other schedule.
+    assert replay(held, problem, R=2).difference == 0.0
+    assert replay(held, problem, method="ringmaster-lmo").run.trace.header.policy == "ringmaster"
+    assert replay(held, problem, method="ringmaster-lmo", R=2, beta=0.2).run.options["beta"] == 0.2
+    assert replay(free, problem, method="rennala", policy="async").run.method == "rennala"
+    assert replay(held, problem, method="momentum").run.trace.header.policy == "ringmaster"

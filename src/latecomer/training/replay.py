@@ -72,8 +72,9 @@ def replay(
     Args:
         record: The trace that ``fit(record=...)`` wrote.
         problem: The task or problem of the run.
-        method: A method other than the recorded one; it keeps recorded hyper-parameters of the same name. The recorded
-            one again if it was given to `fit` as a class or a function, which no record can hold.
+        method: A method other than the recorded one; it keeps recorded hyper-parameters of the same name. One whose
+            policy would have made another schedule is refused, unless ``policy`` is given. The recorded one again if it
+            was given to `fit` as a class or a function, which no record can hold.
         policy: The policy of the run, if it is neither in `latecomer.policy.POLICIES` nor the recorded method's own.
         evaluate_every: Arrivals between evaluations; by default as in the recorded run. Where the record does not say,
             only the start and the end are evaluated.
@@ -112,6 +113,9 @@ def replay(
     same = rule.name == recorded and all(repr(kept.get(name)) == repr(value) for name, value in passed.items())
     seed = int(about.get("seed", trace.header.seed))
     decides = _policy(trace, policy, about)
+    if policy is None and (rule.name != recorded or rule.policy_options(options)):
+        _check_schedule(rule, _workers(trace, about), decides, {**kept, **options}, path)
+        options = {name: value for name, value in options.items() if name not in rule.policy_options(options)}
     # The policy is made here, so its options are not passed on. Another method keeps those that it has too.
     of_policy, rule = rule.policy_options(kept), replace(rule, policy=None)
     known = kept if rule.name == recorded else rule.arguments
@@ -198,6 +202,18 @@ def _groups(about: dict[str, Any], rule: Method, same_rule: bool) -> list[NamedG
     ]
 
 
+def _check_schedule(rule: Method, workers: int, decides: Policy, options: dict[str, Any], path: Path) -> None:
+    """Raise if a method's policy would have made another schedule: a replay keeps the recorded one."""
+    if rule.policy is None:
+        return
+    own = as_policy(rule.policy, workers, rule.policy_options(options))
+    if repr(own) != repr(decides):
+        raise ValueError(
+            f"{rule.name} decides by {own!r}, and {path.name} is a schedule of {decides!r}, which a replay keeps: "
+            "simulate it on the recorded durations instead, with latecomer.delays.MeasuredDurations.of(trace)"
+        )
+
+
 def _device(recorded: list[str], given: Any) -> str | torch.device:
     """Return the device of a replay: the one that was passed, or else one of the recorded kind."""
     if given is not None:
@@ -249,9 +265,13 @@ def _method(method: MethodLike | None, path: Path) -> Method:
         ) from None
 
 
+def _workers(trace: Trace, about: dict[str, Any]) -> int:
+    return int(about.get("workers", trace.header.workers))
+
+
 def _policy(trace: Trace, policy: PolicyLike | None, about: dict[str, Any]) -> Policy:
     """Return the policy of a recorded run: the one that was passed, one of the library, or the recorded method's."""
-    name, workers = trace.header.policy, int(about.get("workers", trace.header.workers))
+    name, workers = trace.header.policy, _workers(trace, about)
     if policy is not None or name in POLICIES:
         options = about.get("policy_options", {}) if policy is None else None
         return as_policy(POLICIES[name] if policy is None else policy, workers, options)
