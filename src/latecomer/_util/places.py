@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["place_of"]
+__all__ = ["place_of", "user_code"]
 
 _LIBRARY = str(Path(__file__).parent.parent) + os.sep
 
@@ -34,3 +36,22 @@ def place_of(error: BaseException) -> str:
                 return place
         cause = cause.__cause__
     return last
+
+
+@contextmanager
+def user_code(what: str) -> Iterator[None]:
+    """Raise a ValueError with one sentence in place of what the user's code raises, even if that is an exit.
+
+    Args:
+        what: What raises, at the beginning of the sentence.
+
+    Examples:
+        >>> with user_code("The loss"):
+        ...     exec(compile("1 / 0", "script.py", "exec"))
+        Traceback (most recent call last):
+        ValueError: The loss raised ZeroDivisionError: division by zero (script.py, line 1)
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"{what} raised {type(error).__name__}: {error} ({place_of(error)})") from error

@@ -82,10 +82,10 @@ class PlanCommand:
             for name, share, own in zip(times.names, times.shares, times.seconds, strict=True)
         ]
         for row in groups:
-            words = f"{row['group']}: {row['jobs']} jobs, {_seconds(row['seconds'])} each, {row['share']:.0%} of all"
-            print_text(console, words)
+            jobs, share = ("1 job" if row["jobs"] == 1 else f"{row['jobs']} jobs"), 100 * row["share"]
+            print_text(console, f"{row['group']}: {jobs}, {_seconds(row['seconds'])} each, {share:.3g} % of all")
             if row["jobs"] < _FEW:
-                print_text(console, f"Only {row['jobs']} jobs of {row['group']} were timed: raise --jobs")
+                print_text(console, f"Few jobs of {row['group']} were timed ({row['jobs']}): raise --jobs")
         link = "shared memory" if self.network is None else f"{_seconds(found.network.seconds(times.size))} per copy"
         words = f"{times.size / 1e6:,.3g} MB of parameters, {link}; server {_seconds(times.server)} per contribution"
         print_text(console, words)

@@ -16,14 +16,14 @@ from ..optim import MethodLike
 from ..policy import POLICIES, PolicyLike
 from ..problems.base import Problem
 from ..trace import Trace
-from .predict import Network, Prediction, predict_policy, predict_rounds
+from .predict import Network, Prediction, capacity, checked_workers, predict_policy, predict_rounds
 from .timing import JobTimes, recorded_times, time_jobs
 
 __all__ = ["WORTH_IT", "Plan", "plan"]
 
 WORTH_IT = 1.2
 """Asynchrony is advised from so many times the samples per second of the best synchronous scheme on."""
-_REPLICATES = 20
+_REPLICATES = 200
 _FULL = 0.2
 _BUSY = 0.8
 """Below so many CPU seconds per second, jobs that were timed alone waited."""
@@ -52,13 +52,19 @@ class Plan:
 
     @property
     def caution(self) -> str:
-        """Why the timed durations may not be those of a worker; empty if there is no reason to think so."""
-        if self.times.cpu > _BUSY:
-            return ""
-        return (
-            f"Jobs used the CPU for {100 * self.times.cpu:.0f} % of their time. If they wait for nothing of their own, "
-            "other programs slowed them down: repeat it on a quiet machine, or pass the record of a run."
-        )
+        """Why the durations may not be those of the workers; empty if there is no reason to think so."""
+        found = []
+        if self.times.missing:
+            found.append(
+                f"No job of {' or '.join(map(repr, self.times.missing))} was found, so the predictions leave such jobs "
+                "out: pass more jobs, or the record of a run that has some."
+            )
+        if self.times.cpu <= _BUSY:
+            found.append(
+                f"Jobs used the CPU for {100 * self.times.cpu:.0f} % of their time. If they wait for nothing of their "
+                "own, other programs slowed them down: repeat it on a quiet machine, or pass the record of a run."
+            )
+        return " ".join(found)
 
     def __repr__(self) -> str:
         return "\n".join(filter(None, (*self.advice, self.caution)))
@@ -102,7 +108,7 @@ def plan(
     """
     if not isinstance(task, Problem):
         raise TypeError(f"Invalid task: {type(task).__name__} (expected a latecomer.Task or a problem)")
-    counts = [whole_number("workers", count, least=1) for count in workers]
+    counts = list(dict.fromkeys(map(checked_workers, workers)))
     if not counts:
         raise ValueError("Invalid workers: none (expected at least one number of workers, such as 4 8 16)")
     samples, seed = whole_number("samples", samples, least=1), whole_number("seed", seed)
@@ -121,11 +127,12 @@ def plan(
         span = _interval(times, count, link, seed)
         for name, each in found.items():
             rate = each.jobs * times.samples
-            low, high = span if name == ASYNC else (None, None)
+            faster = each.jobs / found[SYNCHRONOUS].jobs
+            low, high = (faster * factor for factor in span) if name == ASYNC else (None, None)
             rows.append(
                 {
                     "workers": count, "scheme": name, "updates": each.updates, "samples": rate,
-                    "faster": each.jobs / found[SYNCHRONOUS].jobs, "low": low, "high": high, "idle": each.idle,
+                    "faster": faster, "low": low, "high": high, "idle": each.idle,
                     "delay": each.delay, "wasted": each.wasted, "seconds": samples / rate if rate else math.inf,
                 }
             )  # fmt: skip
@@ -136,21 +143,23 @@ def plan(
 def _predicted(
     times: JobTimes, workers: int, network: Network, schemes: Mapping[str, PolicyLike], seed: int
 ) -> dict[str, Prediction]:
-    found = {SYNCHRONOUS: predict_rounds(times, workers, network, seed=seed)}
+    found = {SYNCHRONOUS: predict_rounds(times, workers, network)}
     if times.groups > 1:
-        found[BUCKETS] = predict_rounds(times, workers, network, buckets=True, seed=seed)
+        found[BUCKETS] = predict_rounds(times, workers, network, buckets=True)
     return found | {name: predict_policy(times, workers, own, network, seed=seed) for name, own in schemes.items()}
 
 
 def _interval(times: JobTimes, workers: int, network: Network, seed: int) -> tuple[float, float]:
-    """Return a 90 % bootstrap interval of how much faster asynchronous training is than synchronous."""
+    """Return between which factors of the prediction 90 % of bootstrap replicates say that asynchrony is faster.
+
+    A replicate is not simulated: queues matter less to its ratio than the durations do.
+    """
     generator = np.random.default_rng((seed, workers))
-    ratios = []
-    for replicate in range(_REPLICATES):
-        own = times.resampled(generator)
-        rounds = predict_rounds(own, workers, network, rounds=200, seed=replicate)
-        free = predict_policy(own, workers, "async", network, jobs=20 * workers, seed=replicate)
-        ratios.append(free.jobs / rounds.jobs)
+
+    def faster(own: JobTimes) -> float:
+        return capacity(own, workers, network) / predict_rounds(own, workers, network).jobs
+
+    ratios = np.array([faster(times.resampled(generator)) for _ in range(_REPLICATES)]) / faster(times)
     low, high = np.quantile(ratios, [0.05, 0.95])
     return float(low), float(high)
 

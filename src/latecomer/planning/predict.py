@@ -1,22 +1,30 @@
-"""Predictions by simulation on a clock: workers, one server with a queue, and the links between them."""
+"""Predictions: expected values for rounds, and a simulation of workers, one server with a queue, and their links."""
 
 from __future__ import annotations
 
 import heapq
 import itertools
+import math
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._util.checks import POSITIVE, whole_number
+from .._util.memory import check_memory
 from ..delays.schedule import Schedule, checked_time
 from ..policy import PolicyLike, Ticket, as_policy
 from .timing import JobTimes
 
-__all__ = ["Network", "Prediction", "predict_policy", "predict_rounds"]
+__all__ = ["Network", "Prediction", "capacity", "checked_workers", "predict_policy", "predict_rounds"]
 
 _WARM_UP = 0.2
 """Share of the arrivals that is left out: at the start all workers begin at once."""
+_LONGEST, _MOST = 25, 200_000
+"""A simulation lasts so many of the longest jobs, but not for more arrivals than these."""
+_WORKER_BYTES = 2000
+"""What a simulation keeps per worker at least."""
 
 
 class Network(NamedTuple):
@@ -44,6 +52,13 @@ class Network(NamedTuple):
 SHARED_MEMORY = Network()
 
 
+def checked_workers(workers: int) -> int:
+    """Return a number of workers that fits into memory."""
+    workers = whole_number("workers", workers, least=1)
+    check_memory(workers * _WORKER_BYTES, f"{workers:,} workers", "predict for fewer")
+    return workers
+
+
 class Prediction(NamedTuple):
     """What is predicted for a number of workers.
 
@@ -63,40 +78,56 @@ class Prediction(NamedTuple):
 
 
 def predict_rounds(
-    times: JobTimes,
-    workers: int,
-    network: Network = SHARED_MEMORY,
-    *,
-    buckets: bool = False,
-    rounds: int = 500,
-    seed: int = 0,
+    times: JobTimes, workers: int, network: Network = SHARED_MEMORY, *, buckets: bool = False
 ) -> Prediction:
-    """Predict synchronous training with an all-reduce: a round lasts as long as its slowest job.
+    """Predict synchronous training with an all-reduce, by expected values: a round lasts as long as its slowest job.
 
     Args:
         times: Measured durations.
         workers: Number of workers.
         network: The network.
         buckets: Whether all jobs of a round are of one group, as with batches bucketed by length.
-        rounds: Rounds to simulate.
-        seed: Draws the jobs.
 
     Examples:
         >>> found = predict_rounds(JobTimes([[1.0], [4.0]], shares=[0.5, 0.5]), workers=2, buckets=True)
-        >>> found.idle, found.delay
-        (0.0, 0.0)
+        >>> found.idle, found.delay, found.updates
+        (0.0, 0.0, 0.4)
     """
-    workers, rounds = whole_number("workers", workers, least=1), whole_number("rounds", rounds, least=1)
-    generator = np.random.default_rng(seed)
-    speeds = np.resize(np.asarray(times.speeds), workers)
+    workers = checked_workers(workers)
+    speeds = Counter(times.speeds_of(workers))
     if buckets:
-        order, _ = times.drawn(generator, rounds)
-        drawn = np.stack([times.drawn(generator, workers, int(group))[1] for group in order])
+        durations = (np.sort(own) for own in times.seconds)
+        each = (_slowest(own, np.full(len(own), 1 / len(own)), speeds) for own in durations)
+        slowest = float(sum(share * lasts for share, lasts in zip(times.shares, each, strict=True)))
     else:
-        drawn = times.drawn(generator, rounds * workers)[1].reshape(rounds, workers)
-    lasted = drawn * speeds
-    total = float((lasted.max(axis=1) + network.all_reduce(times.size, workers) + times.server).sum())
-    return Prediction(rounds * workers / total, rounds / total, 1 - float(lasted.sum()) / (workers * total), 0.0, 0.0)
+        slowest = _slowest(*times.distribution, speeds)
+    total = slowest + network.all_reduce(times.size, workers) + times.server
+    busy = times.mean * sum(speed * count for speed, count in speeds.items()) / workers
+    return Prediction(workers / total, 1 / total, max(0.0, 1 - busy / total), 0.0, 0.0)
+
+
+def _slowest(durations: NDArray[np.float64], chances: NDArray[np.float64], speeds: Counter[float]) -> float:
+    """Return the expected longest of one job per worker; durations are in order, and workers are counted by speed."""
+    reached = np.cumsum(chances)
+    reached[-1] = 1.0
+    values = np.unique(np.concatenate([durations * speed for speed in speeds]))
+    below = np.ones(len(values))  # chance that no worker takes longer
+    for speed, count in speeds.items():
+        place = np.searchsorted(durations * speed, values, side="right")
+        below *= np.concatenate([[0.0], reached])[place] ** count
+    return float((values * np.diff(below, prepend=0.0)).sum())
+
+
+def capacity(times: JobTimes, workers: int, network: Network = SHARED_MEMORY) -> float:
+    """Return the most contributions per second that the workers, the links and the server allow, without any queue.
+
+    Examples:
+        >>> capacity(JobTimes([[0.5]]), workers=4), capacity(JobTimes([[0.5]], server=0.25), workers=4)
+        (8.0, 4.0)
+    """
+    shared = (network.seconds(times.points * times.size), network.seconds(times.size), times.server)
+    alone = sum(1 / (times.mean * speed + sum(shared)) for speed in times.speeds_of(workers))
+    return min([alone, *(1 / each for each in shared if each)])
 
 
 def predict_policy(
@@ -118,7 +149,8 @@ def predict_policy(
         workers: Number of workers.
         policy: What the server does with an arrival.
         network: The network.
-        jobs: Arrivals to simulate; at least 100 per worker by default.
+        jobs: Arrivals to simulate. By default at least 100 per worker, and as many as fit into 25 of the longest jobs,
+            without which rare long jobs would count too little; 200,000 are enough.
         seed: Draws the jobs.
 
     Examples:
@@ -128,8 +160,8 @@ def predict_policy(
         >>> round(predict_policy(JobTimes([[0.5]], server=0.25), workers=4).updates, 1)        # the server is full
         4.0
     """
-    workers = whole_number("workers", workers, least=1)
-    count = whole_number("jobs", max(1000, 100 * workers) if jobs is None else jobs, least=1)
+    workers = checked_workers(workers)
+    count = whole_number("jobs", _enough(times, workers) if jobs is None else jobs, least=1)
     own = as_policy(policy, workers)
     schedule = Schedule(own, workers, seed, tuple(times.names), "virtual")
     clock = _Clock(times, workers, network, seed)
@@ -138,8 +170,6 @@ def predict_policy(
     while schedule.arrivals < count:
         ticket, group, now = clock.next()
         checked_time(now, "a prediction with these durations and this network")
-        if schedule.in_flight.get(ticket.worker) is not ticket:  # it was cancelled
-            continue
         for stale in schedule.arrive(ticket.worker, group, now):
             clock.stop(stale, now)
         marks.append((now, schedule.version - 1))
@@ -160,18 +190,27 @@ def predict_policy(
     )
 
 
+def _enough(times: JobTimes, workers: int) -> int:
+    """Return how many arrivals to simulate."""
+    speeds = times.speeds_of(workers)
+    lasts = _LONGEST * max(speeds) * max(map(max, times.seconds))
+    in_time = math.ceil(sum(lasts / (times.mean * speed) for speed in speeds))
+    least = max(4000, 100 * workers)
+    return max(least, min(in_time, _MOST))
+
+
 class _Clock:
     """Jobs on their way: each waits for the outgoing link, computes, waits for the incoming link and for the server."""
 
     def __init__(self, times: JobTimes, workers: int, network: Network, seed: int) -> None:
-        self._times, self._speeds = times, np.resize(np.asarray(times.speeds), workers).tolist()
-        self._generator = np.random.default_rng(seed)
-        self._drawn: list[tuple[int, float]] = []
+        self._server, self._speeds = times.server, times.speeds_of(workers)
+        self._drawn = times.draws(seed)
         self._down, self._up = network.seconds(times.points * times.size), network.seconds(times.size)
         self._free = {"down": 0.0, "up": 0.0, "server": 0.0}
         self._heap: list[tuple[float, int, bool, Ticket, int]] = []  # time, order, whether received, ticket, group
         self._order = itertools.count()
         self._jobs: dict[int, tuple[float, float]] = {}  # when each ticket is computed: from, to
+        self._gone: set[int] = set()  # numbers of cancelled tickets whose jobs are still in the heap
         self.stopped: list[float] = []
 
     def _take(self, what: str, at: float, lasts: float) -> float:
@@ -182,10 +221,7 @@ class _Clock:
     def start(self, tickets: list[Ticket], now: float) -> None:
         """Send jobs out."""
         for ticket in tickets:
-            if not self._drawn:
-                groups, durations = self._times.drawn(self._generator, 1024)
-                self._drawn = list(zip(groups.tolist(), durations.tolist(), strict=True))
-            group, duration = self._drawn.pop()
+            group, duration = next(self._drawn)
             there = self._take("down", now, self._down)
             end = there + duration * self._speeds[ticket.worker]
             self._jobs[ticket.number] = there, end
@@ -195,14 +231,18 @@ class _Clock:
         """Count a cancelled job until now."""
         begin, end = self._jobs[ticket.number]
         self._jobs[ticket.number] = begin, max(begin, min(end, now))
+        self._gone.add(ticket.number)
         self.stopped.append(now)
 
     def next(self) -> tuple[Ticket, int, float]:
         """Return the ticket that the server handles next, its group, and when that is done."""
         while True:
             at, _, received, ticket, group = heapq.heappop(self._heap)
+            if ticket.number in self._gone:  # nobody sends it or handles it
+                self._gone.remove(ticket.number)
+                continue
             if received:
-                return ticket, group, self._take("server", at, self._times.server)
+                return ticket, group, self._take("server", at, self._server)
             arrival = self._take("up", at, self._up)
             heapq.heappush(self._heap, (arrival, next(self._order), True, ticket, group))
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from .._util.checks import AT_LEAST_ZERO, POSITIVE, several, whole_number
 from .._util.defaults import DEFAULT_METHOD
-from .._util.places import place_of
+from .._util.places import user_code
 from .._util.seeds import sample_seeds
 from ..core.flat import FlatModule
 from ..core.gradient import Contributor, one_thread
@@ -22,7 +24,7 @@ from ..delays.base import group_shares
 from ..optim import MethodLike, as_method
 from ..optim._kernels import is_finite
 from ..problems.base import Problem
-from ..trace import Trace
+from ..trace import STATUSES, Trace
 
 __all__ = ["JobTimes", "recorded_times", "time_jobs"]
 
@@ -30,7 +32,11 @@ _LEAST = 3
 """Jobs of every group that are wanted at least."""
 _WARM_UP = 2
 _LOOKED_AT = 2000
-"""Batches whose group is looked at, for the shares of groups; no longer than the jobs took."""
+"""Further batches whose group is looked at: for the shares of groups, and for jobs of rare ones."""
+_IN_ANY_CASE = 3
+"""So many times the timed jobs are looked at, however long it takes; the others no longer than the jobs took."""
+_LOOKING = 1.0
+"""Or than so many seconds, if that is longer."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,8 @@ class JobTimes:
         samples: Samples per job.
         cpu: CPU seconds per second while the jobs were timed: below 1 they waited, for something of their own or for
             other programs.
+        counted: Number of jobs that the shares were counted over; 0 if they are declared.
+        missing: Names of groups that no timed job is of.
 
     Examples:
         >>> JobTimes([[0.1, 0.12], [1.0]], shares=[0.9, 0.1]).mean
@@ -63,6 +71,8 @@ class JobTimes:
     server: float = 0.0
     samples: int = 1
     cpu: float = 1.0
+    counted: int = 0
+    missing: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         own = tuple(
@@ -91,20 +101,43 @@ class JobTimes:
         """Mean duration of a job, in seconds."""
         return float(sum(share * np.mean(own) for share, own in zip(self.shares, self.seconds, strict=True)))
 
-    def drawn(self, generator: np.random.Generator, count: int, group: int | None = None) -> Any:
-        """Draw groups by their shares, unless one is given, and durations with replacement; return both."""
-        groups = generator.choice(self.groups, size=count, p=np.asarray(self.shares) / sum(self.shares))
-        groups = groups if group is None else np.full(count, group)
-        durations = np.empty(count)
-        for each, own in enumerate(self.seconds):
-            chosen = groups == each
-            durations[chosen] = generator.choice(np.asarray(own), size=int(chosen.sum()))
-        return groups, durations
+    def speeds_of(self, workers: int) -> list[float]:
+        """Return the factors on the duration of so many workers."""
+        return list(itertools.islice(itertools.cycle(self.speeds), workers))
+
+    @property
+    def distribution(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Every duration, shortest first, and its chance."""
+        durations, chances, _ = self._outcomes()
+        order = np.argsort(durations, kind="stable")
+        return durations[order], chances[order]
+
+    def _outcomes(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+        counts = [len(own) for own in self.seconds]
+        chances = np.repeat([share / count for share, count in zip(self.shares, counts, strict=True)], counts)
+        return np.concatenate(self.seconds), chances / chances.sum(), np.repeat(np.arange(self.groups), counts)
+
+    def draws(self, seed: int) -> Iterator[tuple[int, float]]:
+        """Yield groups and durations of jobs without end.
+
+        A systematic sample in random order: every stretch of 1,024 jobs has each group and duration as often as its
+        chance says, to within one, so that a rare slow group is neither missing nor doubled by luck.
+        """
+        generator, block = np.random.default_rng(seed), 1024
+        durations, chances, groups = self._outcomes()
+        reached = np.cumsum(chances)
+        while True:
+            places = np.searchsorted(reached, (generator.random() + np.arange(block)) / block, side="right")
+            places = generator.permutation(np.minimum(places, len(durations) - 1))
+            yield from zip(groups[places].tolist(), durations[places].tolist(), strict=True)
 
     def resampled(self, generator: np.random.Generator) -> JobTimes:
-        """Return a bootstrap replicate: as many jobs per group, drawn with replacement."""
+        """Return a bootstrap replicate: as many jobs per group, and other shares where they were counted."""
         drawn = [generator.choice(np.asarray(own), size=len(own)).tolist() for own in self.seconds]
-        return replace(self, seconds=drawn)
+        shares = self.shares
+        if self.counted and self.groups > 1:
+            shares = generator.dirichlet(np.maximum(self.counted * np.asarray(self.shares), 1e-9)).tolist()
+        return replace(self, seconds=drawn, shares=shares)
 
 
 def time_jobs(
@@ -117,8 +150,8 @@ def time_jobs(
 ) -> JobTimes:
     """Time jobs of a task in this process, with one torch thread as a worker has, and the server's work per job.
 
-    A job is what a worker does: draw the batch, forward, backward. Groups come in their natural shares, which are
-    counted over more batches than are timed; rare groups are looked for in up to four times as many jobs.
+    A job is what a worker does: draw the batch, forward, backward. Groups come in their natural shares. Unless the task
+    declares them, they are counted over up to 2,000 more batches; of these, only jobs of rare groups are timed.
 
     Args:
         task: A `latecomer.Task`, or any problem.
@@ -136,45 +169,44 @@ def time_jobs(
     jobs = whole_number("jobs", jobs, least=1)
     found = as_method(method)
     with one_thread():
-        flat = FlatModule(task.model(seed))
+        with user_code("The model of the task"):
+            flat = FlatModule(task.model(seed))
         points = [flat.x.detach().clone()] * found.points
         out = torch.empty_like(points[0])
         contribute = Contributor(task, flat, found.points)
         seconds: list[list[float]] = [[] for _ in range(task.groups)]
-        counts, cpu, some_finite = np.zeros(task.groups), 0.0, False
-        samples = sample_seeds(seed, _WARM_UP + 4 * jobs + _LOOKED_AT).tolist()
-        for number, sample in enumerate(samples[:-_LOOKED_AT]):
-            timed = number - _WARM_UP
-            if timed >= jobs and all(len(own) >= min(_LEAST, jobs) for own in seconds):
-                break
-            try:
+        counts, cpu, some_finite, until = np.zeros(task.groups), 0.0, False, math.inf
+        wanted = [place for place in range(task.groups) if not task.shares or task.shares[place] > 0]
+        few = min(_LEAST, jobs)
+        for number, sample in enumerate(sample_seeds(seed, _WARM_UP + jobs + _LOOKED_AT).tolist()):
+            done = number - _WARM_UP  # negative while warming up
+            if done == jobs:
+                until = time.perf_counter() + max(_LOOKING, sum(map(sum, seconds)))
+            if done >= jobs:
+                known = task.groups == 1 or (task.shares and all(len(seconds[place]) >= few for place in wanted))
+                if known or (done >= (1 + _IN_ANY_CASE) * jobs and time.perf_counter() > until):
+                    break
+            with user_code(f"Job {number} of the task"):
                 start, used = time.perf_counter(), time.process_time()
                 group = task.group_of(number, sample)
-                counts[group] += timed >= 0  # of all samples that were looked at: a rare group has its share
-                if timed >= jobs and len(seconds[group]) >= _LEAST:
+                counts[group] += done >= 0
+                if done >= jobs and len(seconds[group]) >= few:
                     continue
                 contribute(points, out, number, sample, group, 2)
                 finite = is_finite(contribute.result)  # as a worker asks, which waits for an accelerator
-            except Exception as error:
-                raise ValueError(
-                    f"Job {number} of the task raised {type(error).__name__}: {error} ({place_of(error)})"
-                ) from error
             some_finite |= finite
-            if timed >= 0:
+            if done >= 0:
                 seconds[group].append(time.perf_counter() - start)
                 cpu += time.process_time() - used
             if on_progress is not None:
                 on_progress(min(number + 1, jobs), jobs)
-        until = time.perf_counter() + sum(map(sum, seconds))
-        for number, sample in enumerate(samples[-_LOOKED_AT:], start=len(samples) - _LOOKED_AT):
-            if task.groups == 1 or task.shares or time.perf_counter() > until:
-                break
-            counts[task.group_of(number, sample)] += 1
     if not some_finite:
         raise ValueError("No job of the task gave a finite gradient, so there is nothing to train: look at its loss")
+    with user_code(f"The optimizer of {found.name}"):
+        server = update_seconds(flat.x.numel(), method=found)
     shares = tuple(task.shares) or tuple(counts / counts.sum())
     names = tuple(getattr(task, "group_names", ())) or tuple(f"group {i}" for i in range(task.groups))
-    kept = [place for place, own in enumerate(seconds) if own]
+    kept = [place for place in wanted if seconds[place]]
     total = sum(shares[place] for place in kept)
     return JobTimes(
         seconds=[seconds[place] for place in kept],
@@ -182,9 +214,11 @@ def time_jobs(
         names=[names[place] for place in kept],
         size=flat.x.numel() * flat.x.element_size(),
         points=found.points,
-        server=update_seconds(flat.x.numel(), method=found),
+        server=server,
         samples=int(getattr(task, "batch_size", 1)) * int(getattr(task, "accumulate", 1)),
         cpu=cpu / sum(map(sum, seconds)),
+        counted=0 if task.shares else int(counts.sum()),
+        missing=[names[place] for place in wanted if not seconds[place]],
     )
 
 
@@ -207,6 +241,12 @@ def recorded_times(record: str | os.PathLike[str] | Trace, times: JobTimes | Non
     trace = record if isinstance(record, Trace) else Trace.load(record)
     if trace.header.clock == "none" or not len(trace):
         raise ValueError("The record has no arrivals with a clock: record a run of `latecomer train` or `fit`")
+    stopped = int((trace.columns["status"] == STATUSES.index("cancelled")).sum())
+    if stopped:
+        raise ValueError(
+            f"{stopped:,} jobs of the record were cancelled, mostly slow ones, so its durations are too short: record "
+            "a run under a policy that cancels nothing"
+        )
     lasted, group, worker = trace.end - trace.start, trace.group, trace.worker
     usable = np.isfinite(lasted) & (lasted > 0) & (group >= 0)
     if not usable.any():
@@ -229,4 +269,6 @@ def recorded_times(record: str | os.PathLike[str] | Trace, times: JobTimes | Non
         names=[names[each] if each < len(names) else f"group {each}" for each in kept],
         speeds=speeds,
         cpu=1.0,
+        counted=len(group),
+        missing=[name for place, name in enumerate(names) if place not in kept],
     )

@@ -137,6 +137,7 @@ class Text(Problem):
         if self.width % self.heads:
             raise ValueError(f"Invalid heads value: {heads} (expected a divisor of the width, {width})")
         self.lengths = _checked_lengths(lengths)
+        self.group_names = tuple(f"{length} bytes" for length in self.lengths)
         if not isinstance(shares, Sequence | np.ndarray) or isinstance(shares, str):
             raise TypeError(f"Invalid shares value: {shares!r} (expected one number per length)")
         if len(shares) != len(self.lengths):
