@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from .._util.files import atomic, writable_file
-from ._options import Pairs, named_in_file, pairs, raised_by
+from .._util.imports import named_in_file
+from .._util.places import user_code
+from ._options import Pairs, pairs
 from ._output import Json, print_text, show
 
 if TYPE_CHECKING:
@@ -166,10 +168,8 @@ def _factor(words: str) -> Callable[[int, float], float]:
 
     @functools.wraps(found)
     def factor(worker: int, time: float) -> float:
-        try:
+        with user_code(words):
             return found(worker, time)  # type: ignore[no-any-return]  # TimeVarying checks it
-        except Exception as error:
-            raise ValueError(raised_by(words, error)) from error
 
     return factor
 

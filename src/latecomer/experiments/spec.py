@@ -8,6 +8,7 @@ import itertools
 import json
 import tomllib
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import torch
 from .. import delays, problems
 from .._util.checks import whole_number
 from .._util.imports import import_file
+from .._util.places import user_code
 from .._util.suggest import unknown as unknown_name
 from ..optim import METHODS
 from ..policy import as_policy
@@ -112,7 +114,8 @@ class RunSpec:
         _check_options(self.problem, problems.PROBLEMS[self.problem], self.problem_options)
         _check_options(f"{self.delays} delays", DELAYS[self.delays], self.delay_options)
         self.check_files()
-        METHODS[self.method]([torch.nn.Parameter(torch.zeros(1))], **self.options)
+        with self.method_code():
+            METHODS[self.method]([torch.nn.Parameter(torch.zeros(1))], **self.options)
         self.make_trace(steps=1)
 
     def check_files(self) -> None:
@@ -127,6 +130,12 @@ class RunSpec:
             names = ", ".join(sorted({*self.files, *(Path(file).name for file in files or ())}))
             raise ValueError(f"The method {self.method} is defined otherwise than when the run began ({names} changed)")
 
+    def method_code(self) -> AbstractContextManager[None]:
+        """Return a context in which what a registered method raises becomes a sentence; other errors stay."""
+        method = METHODS.get(self.method)
+        registered = method is not None and method.files is not None
+        return user_code(f"The method {self.method}", among_ours=True) if registered else nullcontext()
+
     def make_problem(self) -> Problem:
         """Create the problem."""
         make: Any = problems.PROBLEMS[self.problem]
@@ -140,8 +149,9 @@ class RunSpec:
         method = METHODS.get(self.method)
         of_method = None if method is None else method.policy
         options = {} if method is None else method.policy_options(self.options)
-        policy = None if of_method is None else as_policy(of_method, model.workers, options)
-        return model.trace(self.steps if steps is None else steps, self.seed, policy)
+        with self.method_code():
+            policy = None if of_method is None else as_policy(of_method, model.workers, options)
+            return model.trace(self.steps if steps is None else steps, self.seed, policy)
 
 
 @dataclass(frozen=True)

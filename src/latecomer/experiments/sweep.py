@@ -71,16 +71,17 @@ def run_one(
     run, store = RunSpec(**spec), Store(Path(folder))
     start = time.process_time()
     problem = problem_of(run)
-    result = simulate(
-        problem,
-        run.method,
-        run.make_trace(),
-        seed=run.seed,
-        evaluate_every=run.evaluate_every,
-        progress=progress,
-        callbacks=callbacks,
-        **run.options,
-    )
+    with run.method_code():
+        result = simulate(
+            problem,
+            run.method,
+            run.make_trace(),
+            seed=run.seed,
+            evaluate_every=run.evaluate_every,
+            progress=progress,
+            callbacks=callbacks,
+            **run.options,
+        )
     seconds = time.process_time() - start
     dropped = int((result.trace.status == "dropped").sum())
     outcome = {"diverged_at": result.diverged_at, "non_finite": result.non_finite, "dropped": dropped}
