@@ -95,7 +95,7 @@ def test_makes_the_trace_of_every_model(capsys: pytest.CaptureFixture[str]) -> N
         ("--model worker-speeds --factor nights.py", "Invalid factor 'nights.py' (expected a Python file and a name"),
         ("--model worker-speeds --factor nights.py:number", "nights.py:number is of type int"),
         ("--model worker-speeds --factor nights.py:nobody", "nights.py has no 'nobody'"),
-        ("--model worker-speeds --factor nights.py:broken", "nights.py:broken raises ZeroDivisionError"),
+        ("--model worker-speeds --factor nights.py:broken", "nights.py:broken raised ZeroDivisionError"),
         ("--model worker-speeds --factor nights.py:endless --steps 9", "runs beyond the largest number"),
         ("--model worker-speeds --durations 1e308 1e308 --steps 9", "runs beyond the largest number"),
         ("--policy nobody", "Unknown policy 'nobody'"),

@@ -1,4 +1,4 @@
-"""Importing a file of the user's, by its path."""
+"""Importing a file of the user's, by its path, and taking what it defines."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import os
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-__all__ = ["import_file"]
+from .places import place_of
+
+__all__ = ["file_and_name", "import_file", "named_in_file"]
 
 
 def import_file(file: str | os.PathLike[str]) -> ModuleType:
@@ -31,7 +34,39 @@ def import_file(file: str | os.PathLike[str]) -> ModuleType:
     try:
         module = importlib.import_module(path.stem)
     except (Exception, SystemExit) as error:
-        raise ValueError(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
+        place = "" if isinstance(error, SyntaxError) else f" ({place_of(error)})"  # its message has file and line
+        raise ValueError(f"{file} cannot be imported: {type(error).__name__}: {error}{place}") from error
     if Path(getattr(module, "__file__", None) or "").resolve() != path.resolve():
         raise ValueError(f"{file} has the name of another module, {module.__name__!r}: rename it")
     return module
+
+
+def file_and_name(words: str, what: str) -> tuple[str, str]:
+    """Return the two parts of ``path/to/script.py:name``; raise if there is no such file.
+
+    Args:
+        words: The file and the name.
+        what: What it should be, for errors.
+    """
+    file, colon, name = words.rpartition(":") if isinstance(words, str) else ("", "", "")
+    if not colon or not file.endswith(".py") or not name.isidentifier():
+        raise ValueError(
+            f"Invalid {what} {words!r} (expected a Python file and a name in it: path/to/script.py:{what})"
+        )
+    if not Path(file).is_file():
+        raise ValueError(f"There is no file {file!r} to take a {what} from")
+    return file, name
+
+
+def named_in_file(words: str, what: str) -> Any:
+    """Import ``path/to/script.py:name`` and return what has this name.
+
+    Args:
+        words: The file and the name.
+        what: What it should be, for errors.
+    """
+    file, name = file_and_name(words, what)
+    module = import_file(file)
+    if not hasattr(module, name):
+        raise ValueError(f"{file} has no {name!r}")
+    return getattr(module, name)

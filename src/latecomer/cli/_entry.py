@@ -15,6 +15,7 @@ from typing import Any, get_type_hints
 import tyro
 
 from .._util.files import UnwritableError
+from .._util.places import user_code
 from .._util.suggest import did_you_mean
 
 __all__ = ["run"]
@@ -127,7 +128,7 @@ def run(
     name = error_prefix or prog
     try:
         parsed = _parse(command, prog, description, argv)
-        with opened(getattr(parsed, "json", False)) as console:
+        with opened(getattr(parsed, "json", False)) as console, user_code("Your code", among_ours=True):
             parsed.run(console)
     except BrokenPipeError:  # the reader closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -11,9 +11,8 @@ from typing import Annotated, Any
 import tyro
 
 from .._util.imports import import_file
-from .._util.places import place_of
 
-__all__ = ["LR", "Imports", "Pairs", "hyper_parameters", "import_all", "named_in_file", "pairs", "raised_by"]
+__all__ = ["LR", "Imports", "Pairs", "hyper_parameters", "import_all", "pairs"]
 
 Pairs = tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]]
 """The type of an option that takes several name=value, and may be given more than once."""
@@ -70,28 +69,3 @@ def import_all(files: Iterable[Path]) -> None:
     """Import the files of --import, which register methods."""
     for file in files:
         import_file(file)
-
-
-def named_in_file(words: str, what: str) -> Any:
-    """Import ``path/to/script.py:name`` and return what has this name.
-
-    Args:
-        words: The file and the name.
-        what: What it should be, for errors.
-    """
-    file, colon, name = words.rpartition(":")
-    if not colon or not file.endswith(".py") or not name.isidentifier():
-        raise ValueError(
-            f"Invalid {what} {words!r} (expected a Python file and a name in it: path/to/script.py:{what})"
-        )
-    if not Path(file).is_file():
-        raise ValueError(f"There is no file {file!r} to take a {what} from")
-    module = import_file(file)
-    if not hasattr(module, name):
-        raise ValueError(f"{file} has no {name!r}")
-    return getattr(module, name)
-
-
-def raised_by(words: str, error: BaseException) -> str:
-    """Return what a function of the user's raised, and where, as a sentence."""
-    return f"{words} raises {type(error).__name__}: {error} ({place_of(error)})"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from .._util.files import atomic, writable_file
-from ._options import Pairs, named_in_file, pairs, raised_by
+from ._options import Pairs, pairs
 from ._output import Json, print_text, show
 
 if TYPE_CHECKING:
@@ -98,7 +96,7 @@ class Make:
             if self.model not in models and getattr(self, option.name) != option.default:
                 name = option.name.replace("_", "-")
                 raise ValueError(f"--{name} belongs to --model {' or '.join(models)}, not to {self.model}")
-        model = self._with_costs(self._made())
+        model = self._made()
         if self.set and self.policy is None:
             raise ValueError("--set has options of a policy: name it with --policy")
         policy = as_policy(self.policy, model.workers, pairs(self.set))
@@ -109,69 +107,39 @@ class Make:
         print_text(console, f"\nTrace written to {self.out}")
 
     def _made(self) -> DelayModel:
-        """Return the model without the costs around it."""
-        from .. import delays
+        """Return the model, with changing speeds, the network and the server around it as far as they were given."""
+        from ..delays.known import model_of
 
         given = len(self.durations or self.speeds)
         if given and self.workers not in (None, given):
             what = "durations" if self.durations else "speeds"
             raise ValueError(f"{given} {what} are given for {self.workers} workers: leave --workers out")
-        workers, share = given or (7 if self.workers is None else self.workers), self.slow_share
-        options: dict[str, Any] = {"exact": self.exact, "dependent": self.dependent}
-        match self.model:
-            case "data-dependent":
-                return delays.DataDependent(workers, share, **options)
-            case "uniform":
-                return delays.Uniform(workers, share, **options)
-            case "constant":
-                return delays.Constant(workers, share)
-            case "worker-speeds":
-                durations = self.durations or tuple(float(i + 1) for i in range(workers))
-                return delays.WorkerSpeeds(durations, self.noise, slow_share=share)
-            case "sample-cost":
-                speeds = self.speeds or None
-                return delays.SampleCost(workers, self.costs, share, speeds=speeds, dependent=self.dependent)
-        return self._measured()
-
-    def _measured(self) -> DelayModel:
-        from ..delays import MeasuredDelays, MeasuredDurations
-        from ..trace import Trace
-
-        if self.file is None:
-            raise ValueError(f"--model {self.model} needs a --file with what was measured")
-        if self.model == "measured-delays":
-            return MeasuredDelays(self.file, self.workers)
-        recorded = self.file.suffix == ".parquet"
-        model = MeasuredDurations.of(Trace.load(self.file)) if recorded else MeasuredDurations.read(self.file)
-        if self.workers not in (None, model.workers):
+        costs = {"factor": self.factor, "network": self.network, "server": self.server}
+        options = self._options(given or (7 if self.workers is None else self.workers))
+        model = model_of(
+            self.model, options | {name: value for name, value in costs.items() if value not in (None, 0.0)}
+        )
+        if self.model == "measured-durations" and self.workers not in (None, model.workers):
             raise ValueError(f"{self.file} has {model.workers} workers, not {self.workers}: leave --workers out")
         return model
 
-    def _with_costs(self, model: DelayModel) -> DelayModel:
-        """Return the model with changing speeds and with the network and the server, as far as they were given."""
-        from ..delays import ClockModel, TimeVarying, WithCosts
-
-        if not isinstance(model, ClockModel):
-            return model
-        if self.factor is not None:
-            model = TimeVarying(model, _factor(self.factor))
-        return WithCosts(model, network=self.network, server=self.server) if self.network or self.server else model
-
-
-def _factor(words: str) -> Callable[[int, float], float]:
-    """Return the function of the user's; what it raises becomes a sentence."""
-    found = named_in_file(words, "factor")
-    if not callable(found):
-        raise TypeError(f"{words} is of type {type(found).__name__} (expected a function of worker and time)")
-
-    @functools.wraps(found)
-    def factor(worker: int, time: float) -> float:
-        try:
-            return found(worker, time)  # type: ignore[no-any-return]  # TimeVarying checks it
-        except Exception as error:
-            raise ValueError(raised_by(words, error)) from error
-
-    return factor
+    def _options(self, workers: int) -> dict[str, Any]:
+        """Return the arguments of the model, without the costs around it."""
+        groups = {"slow_share": self.slow_share}
+        match self.model:
+            case "data-dependent" | "uniform":
+                return {"workers": workers, "exact": self.exact, "dependent": self.dependent, **groups}
+            case "constant":
+                return {"workers": workers, **groups}
+            case "worker-speeds":
+                durations = self.durations or tuple(float(i + 1) for i in range(workers))
+                return {"durations": durations, "noise": self.noise, **groups}
+            case "sample-cost":
+                own = {"workers": workers, "cost": self.costs, "speeds": self.speeds or None}
+                return {**own, "dependent": self.dependent, **groups}
+        if self.file is None:
+            raise ValueError(f"--model {self.model} needs a --file with what was measured")
+        return {"file": self.file} | ({"workers": self.workers} if self.model == "measured-delays" else {})
 
 
 @dataclass(frozen=True)

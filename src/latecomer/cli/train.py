@@ -13,7 +13,9 @@ import tyro
 from .._util.checks import AT_LEAST_ZERO
 from .._util.defaults import default_method, too_few
 from .._util.files import atomic, writable, writable_file
-from ._options import Imports, Pairs, hyper_parameters, import_all, named_in_file, pairs, raised_by
+from .._util.imports import named_in_file
+from .._util.places import user_code
+from ._options import Imports, Pairs, hyper_parameters, import_all, pairs
 from ._output import Json, print_text, show
 
 if TYPE_CHECKING:
@@ -251,10 +253,8 @@ def load_task(words: str) -> Any:
 
     task = named_in_file(words, "task")
     if not isinstance(task, Problem):
-        try:
+        with user_code(words):
             task = task() if callable(task) else task
-        except (Exception, SystemExit) as error:
-            raise ValueError(raised_by(words, error)) from error
     if not isinstance(task, Problem):
         raise TypeError(
             f"{words} is of type {type(task).__name__} (expected a latecomer.Task, or a function that returns one)"

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from .._util.naming import stable_name
+from .._util.places import user_code
 from .._util.warn import warn
 from ..optim import AsyncOptimizer, Method, as_method
 from ..optim._kernels import is_finite
@@ -215,10 +216,8 @@ def hyper_parameters(optimizer: AsyncOptimizer) -> str:
 
 def _made_scheduler(make: Callable[[Any], Any], optimizer: Any) -> Any:
     """Call the user's function; refuse what is no scheduler, and one that needs a metric."""
-    try:
+    with user_code("The scheduler function"):
         scheduler = make(optimizer)
-    except Exception as error:
-        raise ValueError(f"The scheduler function raised {type(error).__name__}: {error}") from error
     is_optimizer = isinstance(scheduler, torch.optim.Optimizer)  # which has all three methods
     methods = ("step", "state_dict", "load_state_dict")
     if is_optimizer or not all(callable(getattr(scheduler, name, None)) for name in methods):

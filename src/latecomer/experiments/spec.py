@@ -7,18 +7,22 @@ import inspect
 import itertools
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 import torch
 
-from .. import delays, problems
+from .. import problems
 from .._util.checks import whole_number
-from .._util.imports import import_file
+from .._util.imports import file_and_name, import_file
+from .._util.places import user_code
 from .._util.suggest import unknown as unknown_name
+from ..delays.known import COSTS, DELAYS, WITH_CLOCK, model_of
 from ..optim import METHODS
 from ..policy import as_policy
 from ..problems.base import Problem
@@ -28,17 +32,6 @@ __all__ = ["DELAYS", "Grid", "RunSet", "RunSpec", "Sweep"]
 
 FORMAT = 1
 """Part of every key; increased when the same spec gives other numbers."""
-
-DELAYS = {
-    "data-dependent": delays.DataDependent,
-    "uniform": delays.Uniform,
-    "constant": delays.Constant,
-    "worker-speeds": delays.WorkerSpeeds,
-    "sample-cost": delays.SampleCost,
-    "measured-delays": delays.MeasuredDelays,
-    "measured-durations": delays.MeasuredDurations.read,
-}
-"""Delay models by their names in a spec."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +47,11 @@ class RunSpec:
         evaluate_every: Arrivals between evaluations.
         problem_options: Arguments of the problem.
         options: Hyper-parameters of the method.
-        delay_options: Arguments of the delay model.
-        imports: SHA-256 of the files that define a registered method, by name; by default those of the method that this
-            process knows by the name. They are part of the key: another rule of the same name is another run.
+        delay_options: Arguments of the delay model. Models with a clock also take ``factor``, ``network`` and
+            ``server``, as `latecomer trace make` does.
+        imports: SHA-256 of the files that define a registered method, and of the file with the ``factor``, by name; by
+            default those that this process knows. They are part of the key: another rule of the same name is another
+            run.
 
     Examples:
         >>> run = RunSpec("quadratic", "momentum", "uniform", 50, delay_options={"workers": 3}, options={"lr": 0.1})
@@ -76,18 +71,33 @@ class RunSpec:
     imports: Mapping[str, str] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the spec as plain data; without ``imports`` for the library's own methods."""
+        """Return the spec as plain data; without ``imports`` for the library's own methods, and without folders."""
         plain = {name: dict(v) if isinstance(v, Mapping) else v for name, v in vars(self).items()}
         plain["imports"] = self.files
+        if "factor" in self.delay_options:
+            plain["delay_options"]["factor"] = Path(self.delay_options["factor"]).name
         return plain if self.files else {name: v for name, v in plain.items() if name != "imports"}
 
     @property
     def files(self) -> dict[str, str]:
-        """SHA-256 of the files that define the method, by name; empty for the library's own."""
-        if self.imports is not None:
-            return dict(self.imports)
+        """SHA-256 of the files that define method and factor, by name; empty if both are the library's own."""
+        return self._known_files() if self.imports is None else dict(self.imports)
+
+    def _known_files(self) -> dict[str, str]:
+        """Return the SHA-256 of the files that this process knows the method and the factor from."""
         found = METHODS[self.method].files if self.method in METHODS else None
-        return {Path(file).name: digest for file, digest in (found or {}).items()}
+        known = {Path(file).name: digest for file, digest in (found or {}).items()}
+        if "factor" in self.delay_options:
+            file = Path(file_and_name(self.delay_options["factor"], "factor")[0])
+            known[file.name] = _digest(file.resolve())
+        return known
+
+    def sent(self) -> dict[str, Any]:
+        """Return the spec as plain data for another process, which looks for the factor where this one does."""
+        plain = self.as_dict()
+        if "factor" in self.delay_options:
+            plain["delay_options"]["factor"] = str(Path(self.delay_options["factor"]).absolute())
+        return plain
 
     @property
     def key(self) -> str:
@@ -110,22 +120,33 @@ class RunSpec:
         if "data_dir" in self.problem_options:
             raise ValueError("data_dir is not part of a run: use --data-dir, or set LATECOMER_DATA")
         _check_options(self.problem, problems.PROBLEMS[self.problem], self.problem_options)
-        _check_options(f"{self.delays} delays", DELAYS[self.delays], self.delay_options)
+        own = {name: value for name, value in self.delay_options.items() if name not in COSTS}
+        more = COSTS if self.delays in WITH_CLOCK else ()
+        _check_options(f"{self.delays} delays", DELAYS[self.delays], own, more)
         self.check_files()
-        METHODS[self.method]([torch.nn.Parameter(torch.zeros(1))], **self.options)
+        with self.method_code():
+            METHODS[self.method]([torch.nn.Parameter(torch.zeros(1))], **self.options)
         self.make_trace(steps=1)
 
     def check_files(self) -> None:
-        """Raise unless the method that this process knows by the name is the one of this run."""
+        """Raise unless the method and the factor that this process knows by their names are those of this run."""
         files = METHODS[self.method].files
         if files is not None and not files:
             raise ValueError(
                 f"The method {self.method} was not registered in a file, so other processes cannot import it: put it "
                 "into one, and name the file in imports or with --import"
             )
-        if sorted((files or {}).values()) != sorted(self.files.values()):
-            names = ", ".join(sorted({*self.files, *(Path(file).name for file in files or ())}))
-            raise ValueError(f"The method {self.method} is defined otherwise than when the run began ({names} changed)")
+        known = self._known_files()
+        if sorted(known.values()) != sorted(self.files.values()):
+            what = f"The method {self.method} is" if files or "factor" not in self.delay_options else "The factor is"
+            names = ", ".join(sorted({*self.files, *known}))
+            raise ValueError(f"{what} defined otherwise than when the run began ({names} changed)")
+
+    def method_code(self) -> AbstractContextManager[None]:
+        """Return a context in which what a registered method raises becomes a sentence; other errors stay."""
+        method = METHODS.get(self.method)
+        registered = method is not None and method.files is not None
+        return user_code(f"The method {self.method}", among_ours=True) if registered else nullcontext()
 
     def make_problem(self) -> Problem:
         """Create the problem."""
@@ -135,13 +156,12 @@ class RunSpec:
 
     def make_trace(self, steps: int | None = None) -> Trace:
         """Create the schedule, under the method's policy."""
-        make: Any = DELAYS[self.delays]
-        model: delays.DelayModel = make(**self.delay_options)
-        method = METHODS.get(self.method)
+        model, method = model_of(self.delays, self.delay_options), METHODS.get(self.method)
         of_method = None if method is None else method.policy
         options = {} if method is None else method.policy_options(self.options)
-        policy = None if of_method is None else as_policy(of_method, model.workers, options)
-        return model.trace(self.steps if steps is None else steps, self.seed, policy)
+        with self.method_code():
+            policy = None if of_method is None else as_policy(of_method, model.workers, options)
+            return model.trace(self.steps if steps is None else steps, self.seed, policy)
 
 
 @dataclass(frozen=True)
@@ -275,10 +295,14 @@ class Sweep:
 
     @classmethod
     def load(cls, path: Path) -> Sweep:
-        """Read a spec from a file; the files that it imports are relative to its folder."""
+        """Read a spec from a file; the files that it names for imports and a factor are relative to its folder."""
         try:
             read = cls.from_toml(path.read_text(encoding="utf-8"))
-            return replace(read, imports=tuple(str(path.parent / file) for file in read.imports))
+            options = dict(read.delay_options)
+            if isinstance(options.get("factor"), str):
+                options["factor"] = str(path.parent / options["factor"])
+            imports = tuple(str(path.parent / file) for file in read.imports)
+            return replace(read, imports=imports, delay_options=options)
         except UnicodeDecodeError:
             raise ValueError(f"{path} is not a text file") from None
         except OSError as error:
@@ -325,15 +349,21 @@ def _as_float(value: Any) -> Any:
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _check_options(what: str, make: Any, options: Mapping[str, Any]) -> None:
-    """Raise for unknown and missing options."""
+@lru_cache
+def _digest(file: Path) -> str:
+    """Return the SHA-256 of a file, read once per process, as the file is imported once."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _check_options(what: str, make: Any, options: Mapping[str, Any], more: Sequence[str] = ()) -> None:
+    """Raise for unknown and missing options; it also has those in ``more``."""
     parameters = {name: p for name, p in inspect.signature(make).parameters.items() if name != "self"}
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return
     unknown = sorted(options.keys() - parameters.keys())
     missing = [name for name, p in parameters.items() if p.default is p.empty and name not in options]
     if unknown:
-        raise ValueError(f"{what} has no option {unknown[0]!r} (it has {', '.join(parameters)})")
+        raise ValueError(f"{what} has no option {unknown[0]!r} (it has {', '.join([*parameters, *more])})")
     if missing:
         raise ValueError(f"{what} needs a value for {missing[0]!r}")
 

@@ -71,16 +71,17 @@ def run_one(
     run, store = RunSpec(**spec), Store(Path(folder))
     start = time.process_time()
     problem = problem_of(run)
-    result = simulate(
-        problem,
-        run.method,
-        run.make_trace(),
-        seed=run.seed,
-        evaluate_every=run.evaluate_every,
-        progress=progress,
-        callbacks=callbacks,
-        **run.options,
-    )
+    with run.method_code():
+        result = simulate(
+            problem,
+            run.method,
+            run.make_trace(),
+            seed=run.seed,
+            evaluate_every=run.evaluate_every,
+            progress=progress,
+            callbacks=callbacks,
+            **run.options,
+        )
     seconds = time.process_time() - start
     dropped = int((result.trace.status == "dropped").sum())
     outcome = {"diverged_at": result.diverged_at, "non_finite": result.non_finite, "dropped": dropped}
@@ -138,9 +139,9 @@ def run_sweep(
     """
     store.remove_leftovers()
     todo = missing(sweep, store)
-    jobs = [(spec.as_dict(), str(store.folder)) for spec in todo]
+    jobs = [(spec.sent(), str(store.folder)) for spec in todo]
     registered = {spec.method: METHODS[spec.method].files for spec in todo}
-    if any(registered.values()):
+    if any(registered.values()) or any("factor" in spec.delay_options for spec in todo):
         # The first of a method's files is the one that registers it.
         homes = {method: next(iter(files)) for method, files in registered.items() if files}
         run = partial(_run_registered, [str(Path(file).resolve()) for file in sweep.imports], homes, run)
@@ -160,7 +161,7 @@ def _run_registered(
     spec: dict[str, Any],
     folder: str,
 ) -> FinishedRun:
-    """Run a spec in a process that may not know its method yet: import the files that register it."""
+    """Run a spec in a process that may not know its method yet: import the files that register it, and check files."""
     for file in imports:
         import_file(file)
     method = spec["method"]
