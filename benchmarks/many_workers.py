@@ -1,6 +1,7 @@
 """What one simulated arrival costs with 10, 100, 1,000 and 10,000 workers: time, and memory besides the points.
 
     python benchmarks/many_workers.py [--arrivals 2000] [--rounds 2] [--out docs/results]
+    python benchmarks/many_workers.py --tickets
 
 The problem is the quadratic in 10 dimensions, so that the simulator's own work shows. The first arrivals of every
 worker are not measured: their points are all x_1. Times are CPU microseconds per arrival, the least over rounds in
@@ -8,6 +9,9 @@ which all numbers of workers take turns; the ratio is within this run. The time 
 method, is not part of them: it has a column of its own, and includes the start of a generator per worker. Memory is
 what a run holds after as many arrivals as workers, without its trace: points, tickets, the record, and what policy and
 rule keep per worker.
+
+`ringmaster-stop` has its default here, R as large as the number of workers. With a smaller R an update cancels many
+jobs, and each is started again as a new ticket. ``--tickets`` measures only this: microseconds per ticket with R = 10.
 """
 
 from __future__ import annotations
@@ -41,13 +45,14 @@ METHODS: dict[str, dict[str, Any]] = {
     "fedbuff": {"K": 10},
     "rennala": {"S": 10},
     "ringmaster": {"R": 10},
+    "ringmaster-stop": {},
     "ringleader": {},
 }
 
 
-def simulation(method: str, workers: int, steps: int) -> tuple[Simulation, float]:
+def simulation(method: str, workers: int, steps: int, **own: Any) -> tuple[Simulation, float]:
     """Return a simulation at its start, and the CPU seconds per arrival that its trace took."""
-    options = {"lr": 1e-3, **METHODS[method]}
+    options = {"lr": 1e-3, **METHODS[method], **own}
     rule, policy = method_and_policy(method, None, workers, options)
     model = lc.delays.WorkerSpeeds([1.0 + i / workers for i in range(workers)], "exponential", slow_share=0.1)
     start = time.process_time()
@@ -72,6 +77,16 @@ def measured(method: str, workers: int, arrivals: int) -> tuple[float, float]:
     return seconds, trace
 
 
+def per_ticket(workers: int, arrivals: int = 400) -> tuple[float, float, float]:
+    """Return tickets per arrival where most are cancelled, and seconds per ticket: simulated, and in the trace."""
+    run, trace = simulation("ringmaster-stop", workers, arrivals, R=10)
+    start = time.process_time()
+    for _ in range(arrivals):
+        run.advance()
+    seconds, tickets = time.process_time() - start, len(run.trace.columns["ticket"])
+    return tickets / arrivals, seconds / tickets, trace * arrivals / tickets
+
+
 def bytes_per_worker(method: str, workers: int) -> float:
     """Return what a run holds after as many arrivals as workers, per worker."""
     run, _ = simulation(method, workers, workers + 10)
@@ -94,9 +109,18 @@ def main() -> None:
     parser.add_argument("--arrivals", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--methods", nargs="*", default=list(METHODS))
+    parser.add_argument("--tickets", action="store_true", help="measure only what a cancelled ticket costs")
     parser.add_argument("--out", type=Path, help="folder for the table, many_workers.md, and the numbers")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    if given.tickets:
+        for workers in WORKERS[-2:]:
+            tickets, simulated, made = per_ticket(workers)
+            Console().print(
+                f"{workers:,} workers: {tickets:,.0f} tickets per arrival, {1e6 * simulated:.1f} microseconds each, "
+                f"and {1e6 * made:.1f} in the trace"
+            )
+        return
     columns = [f"{workers:,} workers" for workers in WORKERS]
     heads = ["method", *columns, "10,000 over 10", "trace, 10,000 workers", "bytes per worker, 10", "10,000"]
     title = "one simulated arrival, in microseconds, by the number of workers"

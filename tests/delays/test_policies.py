@@ -103,6 +103,25 @@ def test_a_cancelled_job_frees_its_worker_at_once() -> None:
     assert trace.columns["start"][trace.columns["worker"] == 1].tolist() == [0.0, 2.0, 4.0]
 
 
+class StopsWorker2(Policy):
+    """Cancels the job of worker 2 at every arrival."""
+
+    name = "stops-worker-2"
+
+    def receive(self, ticket: Ticket, delay: int) -> Decision:
+        return Decision("apply")
+
+    def cancel(self, in_flight: Sequence[Ticket], version: int) -> list[Ticket]:
+        return [ticket for ticket in in_flight if ticket.worker == 2]
+
+
+def test_a_job_may_be_cancelled_twice_at_one_time() -> None:
+    """Two arrivals at one time: the worker's second and third job start and would end together."""
+    trace = WorkerSpeeds([1.0, 1.0, 1.0]).trace(6, 0, policy=StopsWorker2())
+    assert trace.worker.tolist() == [0, 1] * 3
+    assert trace.columns["start"][trace.columns["worker"] == 2].tolist() == [0.0, 1.0, 1.0, 2.0, 2.0, 3.0]
+
+
 def test_synchronous_rounds_last_as_long_as_their_slowest_job() -> None:
     trace = WorkerSpeeds([1.0, 2.0, 3.0]).trace(9, 0, policy="synchronous")
     assert trace.update.tolist() == [0, 0, 1, 0, 0, 2, 0, 0, 3]

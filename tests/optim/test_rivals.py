@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import math
 from typing import Any
 
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import latecomer as lc
-from latecomer._util.seeds import sample_seeds
 from latecomer.optim import METHODS, Arrival, Ball
 from latecomer.optim.reference import (
     FADASTwin,
@@ -23,10 +21,8 @@ from latecomer.optim.reference import (
     rennala,
     ringleader,
     ringmaster,
-    ringmaster_stop,
-    synchronous,
 )
-from latecomer.policy import AsyncMiniBatch, FedBuff, Policy, Rennala, Ringleader, Ringmaster, RingmasterStop
+from latecomer.policy import AsyncMiniBatch, FedBuff, Policy, Rennala, Ringleader, Ringmaster
 from latecomer.policy.asking import allowed
 from support import any_delays, everything, feed, flat, like, make, parameters, relative, run, side_by_side
 
@@ -67,43 +63,6 @@ def end(server: lc.Server) -> Tensor:
 def test_ringmaster(order: list[int], R: float) -> None:
     server = served("async-sgd", order, Ringmaster(4, R))
     assert relative(end(server), ringmaster(X1, order, gradient, lr=0.1, R=R)) < 1e-12
-
-
-class InTurn(lc.delays.ClockModel):
-    """The n-th job of a worker takes the n-th of its durations."""
-
-    def __init__(self, durations: list[list[float]]) -> None:
-        self.durations, self.workers = durations, len(durations)
-
-    def jobs(self, seed: int) -> Any:
-        drawn = [itertools.cycle(own) for own in self.durations]
-        return lambda ticket, worker: (next(drawn[worker]), 0)
-
-
-DURATIONS = st.lists(st.lists(st.sampled_from([0.25, 1.0, 1.5, 2.0, 7.0]), min_size=1, max_size=6), min_size=1,
-                     max_size=5)  # fmt: skip
-
-
-@few
-@given(durations=DURATIONS, R=st.sampled_from([1, 2, 3, 5, math.inf]), updates=st.integers(1, 30))
-def test_ringmaster_with_stops_on_arbitrary_durations(durations: list[list[float]], R: float, updates: int) -> None:
-    """Stopped jobs start again at the newest point, at once: the same iterate, time and number of stops."""
-    problem = lc.problems.quadratic(shares=(1.0, 0.0))
-    trace = InTurn(durations).trace(updates, 5, policy=RingmasterStop(len(durations), R))
-    samples = sample_seeds(5, len(trace.columns["ticket"]) + len(durations)).tolist()
-
-    def grad(x: Tensor, n: int) -> Tensor:
-        out = torch.empty_like(x)
-        problem.gradient(x, problem.batch(samples[n], 0), out)
-        return out
-
-    found = lc.simulate(problem, "ringmaster-stop", trace, lr=0.05, R=R)
-    x1 = torch.full((10,), 5.0, dtype=torch.float64)
-    x, now, stopped = ringmaster_stop(x1, durations, grad, lr=0.05, R=R, updates=updates)
-    assert relative(found.state["x"], x) < 1e-12
-    assert trace.end[-1] == pytest.approx(now)
-    assert (trace.columns["status"] == lc.trace.STATUSES.index("cancelled")).sum() == stopped
-    assert trace.delay.max() < R
 
 
 @few
@@ -162,24 +121,6 @@ def test_fadas_gets_the_largest_delay_of_its_buffer(order: list[int], threshold:
             version, batch = version + 1, []
         points[worker] = (x, version)
     assert relative(end(server), x) < 1e-12
-
-
-@pytest.mark.parametrize("durations", [[1.0, 1.0, 1.0], [1.0, 5.0, 2.5]])
-def test_synchronous_mini_batches_are_sgd_on_the_mean_whatever_the_durations(durations: list[float]) -> None:
-    problem = lc.problems.quadratic()
-    trace = lc.delays.WorkerSpeeds(durations, "exponential").trace(12, 3, policy="synchronous")
-    by_ticket = dict(
-        zip(trace.ticket.tolist(), zip(trace.sample.tolist(), trace.group.tolist(), strict=True), strict=True)
-    )
-
-    def grad(x: Tensor, n: int) -> Tensor:
-        out = torch.empty_like(x)
-        problem.gradient(x, problem.batch(*by_ticket[n]), out)
-        return out
-
-    found = lc.simulate(problem, "sync-minibatch", trace, lr=0.05).state["x"]
-    expected = synchronous(torch.full((10,), 5.0, dtype=torch.float64), 4, grad, lr=0.05, workers=3)
-    assert relative(found, expected) < 1e-12
 
 
 # ---- special cases --------------------------------------------------------------------------------------------------
@@ -259,6 +200,7 @@ def by_torch(batch: int = 1, optimizer: Any = torch.optim.SGD, **options: Any) -
         ("ormo", {"beta": 0.2}, {"momentum": 0.8}),
         ("ormo-da", {"beta": 0.2, "L": 1.0}, {"momentum": 0.8}),
         ("dana-zero", {"beta": 0.2}, {"momentum": 0.8, "nesterov": True}),
+        ("delay-adaptive", {}, {}),
         ("ringmaster", {}, {}),
         ("ringmaster-stop", {}, {}),
         ("ringleader", {}, {}),

@@ -12,6 +12,7 @@ import torch
 
 import latecomer as lc
 from latecomer.problems import Quadratic
+from latecomer.simulation import Simulation
 from latecomer.trace import STATUSES
 from support import KINDS, OPTIONS
 
@@ -143,3 +144,38 @@ def test_a_run_under_another_policy_replays_to_the_bit(name: str) -> None:
     columns["version"][40] += 1
     with pytest.raises(lc.trace.TraceError, match=r"Row 40 breaks the rule .a ticket starts from the newest iterate"):
         lc.Trace(trace.header, columns)
+
+
+def test_a_ticket_that_its_own_worker_gets_again_replays() -> None:
+    """A worker loses its ticket and has it again before the next arrival."""
+    problem = Quadratic()
+    server = lc.Server(
+        lc.optim.AsyncSGD([torch.nn.Parameter(torch.zeros(10, dtype=torch.float64))], lr=0.01),
+        workers=2, groups=("fast", "slow"),
+    )  # fmt: skip
+    for _ in range(4):
+        for worker in range(2):
+            if server.holds(worker) is None:
+                server.issue(worker)
+        for again in range(2):
+            mine = server.holds(0)
+            assert mine is not None
+            server.lose(mine)
+            assert server.issue(0).number == mine.number, again
+        ticket = server.holds(1)
+        assert ticket is not None
+        server.receive(ticket, torch.zeros(10, dtype=torch.float64))
+    trace = server.trace()
+    assert (trace.columns["status"] == STATUSES.index("lost")).sum() == 8
+    assert lc.simulate(problem, "async-sgd", trace, lr=0.01).trace.digest == trace.digest
+
+
+def test_what_was_cancelled_is_forgotten() -> None:
+    """Else memory would grow with every cancelled ticket of a long run."""
+    policy = lc.policy.RingmasterStop(8, R=2)
+    trace = lc.delays.WorkerSpeeds([1.0 + i for i in range(8)], "exponential").trace(60, 0, policy=policy)
+    assert (trace.columns["status"] == STATUSES.index("cancelled")).sum() > 100
+    simulation = Simulation(lc.problems.quadratic(), "async-sgd", trace, {"lr": 0.01}, policy=policy)
+    while not simulation.over:
+        simulation.advance()
+        assert len(simulation._replayer._rows) <= 8 + 8  # those in flight, and those that the last arrival cancelled

@@ -47,7 +47,7 @@ class Space:
 
 
 _BETA = {"beta": (0.1,)}
-_AVERAGED = 8.0  # rules that average as many gradients as there are workers, or divide by the delay
+_AVERAGED = 8.0  # one update of as many arrivals as there are workers, or a step divided by the delay
 _HEAVY_BALL = 0.1  # rules whose momentum adds gradients up, so that a step is 1 / beta times as long
 
 SPACES: Mapping[str, Space] = {

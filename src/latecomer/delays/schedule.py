@@ -47,13 +47,14 @@ class Schedule:
         self.in_flight: dict[int, Ticket] = {}  # by worker, in order of issue
         self.idle = list(range(workers))  # a heap: the lowest number is first
         self._may_cancel = type(policy).cancel is not Policy.cancel
+        self._may_wait = type(policy).may_start is not Policy.may_start
         self._recorder = Recorder(workers, seed, policy.name, groups, clock)
         self._samples: list[int] = []
 
     def issue(self, at: float = math.nan) -> list[Ticket]:
         """Give tickets to idle workers, as far as the policy allows, and return them."""
         issued = []
-        while self.idle and allowed(self.policy, len(self.in_flight)):
+        while self.idle and (not self._may_wait or allowed(self.policy, len(self.in_flight))):
             worker = heapq.heappop(self.idle)
             number = self._recorder.tickets
             ticket = Ticket(number, worker, self.version, self.arrivals, self._sample(number))
@@ -126,7 +127,7 @@ def clocked_trace(
         server_seconds: Seconds per arrival that the server is busy; the next one waits.
     """
     schedule = Schedule(policy, workers, seed, groups, "virtual")
-    heap: list[tuple[float, float, int, Ticket, int]] = []
+    heap: list[tuple[float, float, int, int, Ticket, int]] = []
     now = 0.0  # also when the server is free again: it receives one arrival after the other
     while True:
         for ticket in schedule.issue(now):
@@ -134,15 +135,19 @@ def clocked_trace(
             if seconds is not None:
                 duration = seconds(duration, ticket.worker, now)
             tie = (0.0, ticket.number) if ties == "ticket" else (now, ticket.worker)
-            heapq.heappush(heap, (now + duration, *tie, ticket, group))
+            # The number is last: a worker whose job is cancelled twice at one time has two jobs with the same tie.
+            heapq.heappush(heap, (now + duration, *tie, ticket.number, ticket, group))
         while True:  # skip what was cancelled
-            end, _, _, ticket, group = heapq.heappop(heap)
+            end, _, _, _, ticket, group = heapq.heappop(heap)
             if schedule.in_flight.get(ticket.worker) is ticket:
                 break
         now = checked_time(max(now, end) + server_seconds, model)
-        schedule.arrive(ticket.worker, group, now)
+        stopped = schedule.arrive(ticket.worker, group, now)
         if schedule.arrivals == steps:
             return schedule.trace(model)
+        if stopped and len(heap) > 2 * workers:  # more than half is cancelled: else the heap would grow with the run
+            heap = [job for job in heap if schedule.in_flight.get(job[4].worker) is job[4]]
+            heapq.heapify(heap)
 
 
 def checked_time(time: float, model: str) -> float:

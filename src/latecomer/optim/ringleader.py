@@ -23,6 +23,9 @@ class Ringleader(AsyncOptimizer):
     its gradients of a round are computed at one point; the version of its tickets counts from later ones. So every
     worker has the same weight, however often it arrives, and no gradient is wasted.
 
+    The delay that traces, `latecomer.plan` and `latecomer.compare` report counts the updates since the ticket was
+    issued. The point of the ticket may be older, and so may others in the table: up to ``2M - 2`` updates.
+
     With one worker every arrival is an update with the gradient alone: SGD. Memory: up to three copies of the
     parameters per worker. Without the policy every arrival is an update.
 

@@ -65,6 +65,9 @@ class DelayAdaptiveSGD(SGDRule):
     it is Eq. (3), ``lr·min{1/(L·d), 1/(L·M), sqrt(delta/(L·sigma²·T))}``. The paper leaves the constants of the three
     terms open; here they are one, and ``lr`` scales all three.
 
+    Another form of theory, ``min{lr, 1/(4·L·d)}`` of Koloskova et al. as we recall it, is not offered: its second term
+    does not depend on ``lr``.
+
     Args:
         params: Parameters or param groups.
         lr: Learning rate; with Eq. (3) a factor in front of it.
@@ -87,7 +90,9 @@ class DelayAdaptiveSGD(SGDRule):
         -4.1667
 
     References:
-        Mishchenko et al., Asynchronous SGD Beats Minibatch SGD Under Arbitrary Delays, 2022.
+        Mishchenko et al., Asynchronous SGD Beats Minibatch SGD Under Arbitrary Delays, 2022 (read in public code).
+        Koloskova, Stich, Jaggi, Sharper Convergence Guarantees for Asynchronous SGD for Distributed and Federated
+        Learning, 2022 (recalled).
     """
 
     method = "delay-adaptive"

@@ -49,6 +49,9 @@ class Ringmaster(Policy):
 class RingmasterStop(Ringmaster):
     """Ringmaster with stops: a job whose delay reaches R is cancelled, and its worker starts again at once.
 
+    With R far below the number of workers, an update cancels about ``workers/R`` jobs on average. Each is one more
+    ticket that is issued and recorded, and never computed.
+
     Args:
         workers: Number of workers.
         R: Delay at which a job is cancelled, at least 1, or infinity; by default the number of workers.
@@ -66,7 +69,10 @@ class RingmasterStop(Ringmaster):
     name = "ringmaster-stop"
 
     def cancel(self, in_flight: Sequence[Ticket], version: int) -> Sequence[Ticket]:
-        """Return the jobs whose delay is R or more: the oldest come first, so the rest need not be looked at."""
+        """Return the jobs whose delay is R or more: the oldest come first, so it looks at one job more than it returns.
+
+        A ticket that is issued again keeps its version and its place, and a worker that joins gets the newest version.
+        """
         return list(takewhile(lambda ticket: version - ticket.version >= self.R, in_flight))
 
 

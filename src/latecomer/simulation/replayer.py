@@ -36,6 +36,7 @@ class Replayer:
             self._left.setdefault(at, []).append(worker)
         self._row = int(np.searchsorted(trace.columns["seen"], server.arrivals))  # the next row to issue
         issued = trace.columns["ticket"][: self._row]
+        # The row of every ticket that a worker has.
         self._rows = {t.number: int(np.flatnonzero(issued == t.number)[-1]) for t in server.in_flight}
         ended = trace.columns["ended"]
         ending = np.flatnonzero(ended >= 0)
@@ -75,7 +76,7 @@ class Replayer:
         worker, number = int(self._worker[row]), int(self._ticket[row])
         if len(self._ending):  # the trace has lost or cancelled tickets
             for other in (self.server.holds(worker), self.server.find(number)):
-                if other is not None:
+                if other is not None and other.number in self._rows:  # not both times, if both are the same ticket
                     self._take_back(self._rows[other.number])
         ticket = self.server.issue(worker, at=float(c["start"][row]))
         version, sample = c["version"][row], c["sample"][row]
@@ -89,7 +90,10 @@ class Replayer:
     def _take_back(self, row: int) -> None:
         """Lose or cancel the ticket of this row, unless that has happened already."""
         number = int(self._columns["ticket"][row])
+        if self._rows.get(number) != row:
+            return
+        del self._rows[number]
         ticket = self.server.find(number)
-        if ticket is not None and self._rows[number] == row:
+        if ticket is not None:  # else the policy has cancelled it
             lost = self._columns["status"][row] == STATUSES.index("lost")
             (self.server.lose if lost else self.server.cancel)(ticket)
