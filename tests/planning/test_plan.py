@@ -305,6 +305,9 @@ def test_a_task_that_raises_and_one_that_is_none_get_a_sentence(
     assert "has no 'nothing'" in capsys.readouterr().err
     with pytest.raises(TypeError, match="Invalid task: int"):
         lc.plan(3)  # type: ignore[arg-type]
+    seen: list[tuple[int, int]] = []
+    lc.plan(lc.problems.quadratic(), workers=[1, 2], jobs=3, policies={}, on_progress=lambda *now: seen.append(now))
+    assert (seen[-1], len(set(seen))) == ((5, 5), 5)  # three jobs, async with one worker and with two
     with pytest.raises(ValueError, match="Invalid workers: none"):
         lc.plan(lc.problems.quadratic(), workers=[])
     for wrong, words in (([], "at least one duration"), ([[]], "at least one duration"), ([[-1.0]], "duration")):

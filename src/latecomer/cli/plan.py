@@ -70,7 +70,7 @@ class PlanCommand:
             writable_file(self.csv)
         task = load_task(self.task)
         named = None if self.policies is None else {name: name for name in self.policies}
-        with counting("jobs timed", console) as on_progress:
+        with counting("jobs timed and schemes predicted", console) as on_progress:
             found = plan(
                 task, self.workers, record=self.record, network=self.network, jobs=self.jobs, samples=self.samples,
                 method=self.method, policies=named, seed=self.seed,

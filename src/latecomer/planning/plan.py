@@ -96,7 +96,7 @@ def plan(
         policies: Policies to predict besides ``"async"``, by name; by default all of `latecomer.policy.POLICIES` but
             the synchronous one.
         seed: Draws the samples and the simulations.
-        on_progress: Called with the number of timed jobs so far and the total.
+        on_progress: Called with the number of timed jobs and predictions so far, and the number of both.
 
     Examples:
         >>> import latecomer as lc
@@ -114,16 +114,24 @@ def plan(
     samples, seed = whole_number("samples", samples, least=1), whole_number("seed", seed)
     link = Network(None if network is None else POSITIVE.check("network", network))
     trace = record if record is None or isinstance(record, Trace) else Trace.load(record)  # before jobs are timed
-    times = time_jobs(task, jobs=jobs if trace is None else 1, method=method, seed=seed, on_progress=on_progress)
-    if trace is not None:
-        times = recorded_times(trace, times)
     # Synchronous rounds go through an all-reduce; under the policy of that name they go through one server.
     others = {name: name for name in POLICIES if name not in (SYNCHRONOUS, ASYNC)} if policies is None else policies
     named = {f"{name} (one server)" if name == SYNCHRONOUS else name: own for name, own in others.items()}
     schemes: dict[str, PolicyLike] = {ASYNC: "async", **named}
+    timed = whole_number("jobs", jobs, least=1) if trace is None else 1
+    told = on_progress or (lambda done, total: None)
+    total = timed + len(counts) * len(schemes)
+    times = time_jobs(task, jobs=timed, method=method, seed=seed, on_progress=lambda done, _: told(done, total))
+    if trace is not None:
+        times = recorded_times(trace, times)
     rows, advice = [], []
-    for count in counts:
-        found = _predicted(times, count, link, schemes, seed)
+    for place, count in enumerate(counts):
+        found = {SYNCHRONOUS: predict_rounds(times, count, link)}
+        if times.groups > 1:
+            found[BUCKETS] = predict_rounds(times, count, link, buckets=True)
+        for number, (name, own) in enumerate(schemes.items(), start=1):
+            found[name] = predict_policy(times, count, own, link, seed=seed)
+            told(timed + place * len(schemes) + number, total)
         span = _interval(times, count, link, seed)
         for name, each in found.items():
             rate = each.jobs * times.samples
@@ -138,15 +146,6 @@ def plan(
             )  # fmt: skip
         advice.append(_advice(count, found))
     return Plan(times, link, pl.DataFrame(rows, infer_schema_length=None), tuple(advice), samples)
-
-
-def _predicted(
-    times: JobTimes, workers: int, network: Network, schemes: Mapping[str, PolicyLike], seed: int
-) -> dict[str, Prediction]:
-    found = {SYNCHRONOUS: predict_rounds(times, workers, network)}
-    if times.groups > 1:
-        found[BUCKETS] = predict_rounds(times, workers, network, buckets=True)
-    return found | {name: predict_policy(times, workers, own, network, seed=seed) for name, own in schemes.items()}
 
 
 def _interval(times: JobTimes, workers: int, network: Network, seed: int) -> tuple[float, float]:
