@@ -117,6 +117,21 @@ def test_gaps_are_those_of_pairs_in_which_both_trained() -> None:
     assert {c.pairs for c in e.judge(BY_NUMBER[11], none).compared if c.worse == "delay-filtered"} == {0}
 
 
+def test_ranks_and_mean_that_disagree_decide_nothing() -> None:
+    """Of 40 pairs 37 favour the claim by a little and three are against it by so much that the mean is too."""
+    differences = [0.001 * (1 + i / 100) for i in range(37)] + [-0.2] * 3
+    for rows, verdict in ((differences, 0), (differences[:37], 1), ([-d for d in differences[:37]], -1)):
+        found = e._by_mean(e.wilcoxon, ("a", "b"), rows, e.Levels(0.00114, 0.00114), len(rows))
+        assert found.p < 0.00114
+        assert found.favours == verdict
+    assert e._by_mean(e.sign_flip, ("a", "b"), differences, e.Levels(0.1, 0.1), 40).favours == -1  # about the mean
+
+
+def test_no_relevant_difference_is_counted_from_the_last_look_on() -> None:
+    found = e.judge_at(BY_NUMBER[1], runs({"ordered-momentum": 1.0, "momentum": 1.0}, 20), 20)
+    assert (found.verdict, found.needed) == ("undecided", 120)
+
+
 def test_other_seeds_are_not_compared() -> None:
     rows = runs({"ordered-momentum": 1.0, "momentum": 1.0}, 3)
     with pytest.raises(ValueError, match="other seeds"):

@@ -14,7 +14,7 @@ from latecomer.experiments.pieces import Pieces, read_piece
 from latecomer.paper import plan
 from latecomer.paper.evidence import JUDGED_SEEDS
 from latecomer.paper.scale import PLAN
-from latecomer.paper.stages import stage_sweeps
+from latecomer.paper.stages import progress, stage_sweeps
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +89,16 @@ def test_a_change_of_the_plan_does_not_rename_runs_that_were_made(chosen_store: 
             every = hashlib.sha256("".join(keys).encode()).hexdigest()
             found[sweep.name] = (len(keys), keys[0][:16], keys[-1][:16], every[:16])
     assert found == PINNED
+
+
+def test_a_run_of_several_stages_is_counted_once(chosen_store: InMemory) -> None:
+    store = InMemory()
+    store.runs = dict(chosen_store.runs)
+    fill(store, "judge", lambda run: 0.96, most_looks=1)
+    found = {each.stage: each for each in progress(store)}
+    assert found["judge"].there == 20 * len(plan.COMPARED)
+    assert found["readings"].there == 0  # those of the reading that is judged are judging runs
+    assert sum(each.there for each in found.values()) == len(store.runs)
 
 
 def test_curves_cover_seven_rates_at_looks_of_seeds(chosen_store: InMemory) -> None:

@@ -79,10 +79,11 @@ def test_intervals_cover() -> None:
 def test_how_many_pairs_would_decide() -> None:
     n = power.pairs_to_decide(12, 4, 40, alpha=0.00114)
     assert n is not None
-    discordant = round(n * 16 / 40)
     draws = np.random.default_rng(6)
-    decided = [s.mcnemar(int(k), int(discordant - k)) <= 0.00114 for k in draws.binomial(discordant, 0.75, 2000)]
-    assert np.mean(decided) >= 0.87
+    decided = [
+        b > c and s.mcnemar(int(b), int(c)) <= 0.00114 for b, c, _ in draws.multinomial(n, [0.3, 0.1, 0.6], 4000)
+    ]
+    assert np.mean(decided) >= 0.88
     assert power.pairs_to_decide(5, 5, 40, alpha=0.001) is None
 
 
@@ -111,23 +112,44 @@ def test_detectable_effects_are_the_smallest_with_that_power() -> None:
     needed = next(k for k in range(20, 41) if stats.binomtest(k, 40, 0.5).pvalue <= 0.00114)
     assert stats.binom.sf(needed - 1, 40, 0.5 + share) >= 0.9 > stats.binom.sf(needed - 1, 40, 0.498 + share)
     assert power.detectable_share(8, 0.00114) is None
+    tied = power.detectable_share(40, 0.00114, untied=0.9)
+    assert tied is not None
+    assert tied > share
+    assert power.mcnemar_power(40, 0.9 * (0.5 + tied), 0.9 * (0.5 - tied), 0.00114) == pytest.approx(0.9, abs=0.01)
+
+
+@pytest.mark.parametrize("ranks", [True, False])
+def test_power_for_a_mean_is_that_of_simulated_tests(ranks: bool) -> None:
+    draws = np.random.default_rng(9)
+    for n, shift in ((12, 1.6), (40, 0.7)):
+        samples = draws.normal(shift, 1.0, (400, n))
+        test = s.wilcoxon if ranks else lambda each: stats.ttest_1samp(each, 0.0).pvalue
+        called = np.mean([each.mean() > 0 and test(each) <= 0.00114 for each in samples])
+        assert power.mean_power(n, shift, 0.00114, ranks) == pytest.approx(called, abs=0.06)
+    least = next(n for n in range(1, 20) if s.wilcoxon([1.0 + i for i in range(n)]) <= 0.00625)
+    assert power.mean_power(least - 1, 50.0, 0.00625, ranks=True) == 0.0
+    assert power.mean_power(least, 50.0, 0.00625, ranks=True) == 1.0
+    assert power.pairs_for_mean([5.0, 5.1] * 5, 0.00625, ranks=True) == least == 9
 
 
 def test_pairs_for_means_and_margins_are_enough() -> None:
     draws = np.random.default_rng(8)
     sample = draws.normal(0.05, 0.1, 20)
-    n = power.pairs_for_mean(sample.tolist(), alpha=0.0015)
+    n = power.pairs_for_mean(sample.tolist(), alpha=0.0015, ranks=False)
     assert n is not None
     shown = [
         stats.ttest_1samp(draws.normal(sample.mean(), sample.std(ddof=1), n), 0.0).pvalue <= 0.0015 for _ in range(400)
     ]
     assert 0.8 < np.mean(shown) < 0.96
-    assert power.pairs_for_mean([0.0, 0.0, 0.0], 0.05) is None
+    assert power.pairs_for_mean([0.0] * 20, 0.05, ranks=True) is None
+    assert power.pairs_for_mean(sample[:9].tolist(), 0.05, ranks=False) is None  # too few to know their spread
     within = power.pairs_for_mean_within((sample - sample.mean()).tolist(), 0.02)
     assert within is not None
-    assert 1.645 * sample.std(ddof=1) / np.sqrt(within) <= 0.02
-    assert power.pairs_for_mean_within([0.5, 0.6, 0.7], 0.02) is None
+    inside = [s.mean_interval(draws.normal(0.0, sample.std(ddof=1), within).tolist()).within(0.02) for _ in range(200)]
+    assert 0.8 < np.mean(inside) < 0.97
+    assert power.pairs_for_mean_within([0.5, 0.6, 0.7] * 4, 0.02) is None
     alike = power.pairs_for_share_within(6, 6, 40, 0.15)
     assert alike is not None
-    assert s.matched_pairs(round(alike * 0.15), round(alike * 0.15), alike).within(0.15)
+    kinds = draws.multinomial(alike, [0.15, 0.15, 0.7], 2000)
+    assert np.mean([s.matched_pairs(int(b), int(c), alike).within(0.15) for b, c, _ in kinds]) >= 0.88
     assert power.pairs_for_share_within(30, 5, 40, 0.15) is None

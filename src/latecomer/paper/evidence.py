@@ -15,7 +15,17 @@ import polars as pl
 
 from .._util.intervals import Interval
 from .power import pairs_for_mean, pairs_for_mean_within, pairs_for_share_within, pairs_to_decide
-from .statistics import binomial_two_sided, holm, matched_pairs, mcnemar, mean_interval, sign_flip, wilcoxon, wilson
+from .statistics import (
+    binomial_two_sided,
+    holm,
+    matched_pairs,
+    mcnemar,
+    mean_interval,
+    sign_flip,
+    signed_rank_sum,
+    wilcoxon,
+    wilson,
+)
 
 __all__ = [
     "CLAIMS", "JUDGED_SEEDS", "OURS", "PAPER", "TESTS", "TRAINED", "Claim", "Compared", "Judgement", "Levels", "judge",
@@ -61,8 +71,10 @@ class Compared(NamedTuple):
         spread: What the power depends on: the share of pairs against the observed direction, in which only the other
             one trained (McNemar), the share of pairs that are not tied (sign test), or the standard deviation of the
             differences (means).
-        needed: How many pairs would make it significant, if that can be told.
-        alike: How many pairs would exclude every difference that matters, if that can be told.
+        favours: 1 if the test favours the first method, -1 if the second. Wilcoxon's test is about ranks: 0 if they and
+            the mean point to different methods, and then it decides nothing.
+        needed: How many pairs would make it significant with 90 % power, if that can be told.
+        alike: How many pairs would exclude every difference that matters with 90 % power, if that can be told.
     """
 
     better: str
@@ -72,6 +84,7 @@ class Compared(NamedTuple):
     p: float
     irrelevant: bool
     spread: float
+    favours: int
     needed: int | None = None
     alike: int | None = None
 
@@ -137,20 +150,20 @@ class Judgement:
 
     @property
     def needed(self) -> int | None:
-        """How many pairs would decide it, if all stays as it is; None if that cannot be told.
+        """How many pairs would decide it with 90 % power, if all stays as it is; None if that cannot be told.
 
-        All comparisons significant in its favour, one of them against it, or all of them without a difference that
-        matters: the way that takes the fewest pairs.
+        All comparisons significant in its favour, one of them against it, or, at the last look or beyond, all of them
+        without a difference that matters: the way that takes the fewest pairs.
         """
         ways: list[int] = []
-        for group, pick in (
-            ([each.needed if each.effect.value > 0 else None for each in self.compared], max),
-            ([each.needed for each in self.compared if each.effect.value < 0 and each.needed is not None], min),
-            ([each.alike for each in self.compared], max),
+        for group, pick, least in (
+            ([each.needed if each.favours > 0 else None for each in self.compared], max, 0),
+            ([each.needed for each in self.compared if each.favours < 0 and each.needed is not None], min, 0),
+            ([each.alike for each in self.compared], max, self.claim.looks[-1]),
         ):
             known = [n for n in group if n is not None]
             if group and len(known) == len(group):
-                ways.append(pick(known))
+                ways.append(max(least, pick(known)))
         return max(self.pairs + 1, min(ways)) if ways else None
 
 
@@ -187,9 +200,9 @@ def judge_at(claim: Claim, rows: pl.DataFrame, pairs: int, trained: float = TRAI
     compared = tuple(claim.test(here, pair, levels) for pair in claim.comparisons)
     verdict = "undecided"
     adjusted = holm([each.p for each in compared])
-    if all(each.p <= levels.held and each.effect.value > 0 for each in compared):
+    if all(each.p <= levels.held and each.favours > 0 for each in compared):
         verdict = "held"
-    elif any(p <= levels.held and each.effect.value < 0 for p, each in zip(adjusted, compared, strict=True)):
+    elif any(p <= levels.held and each.favours < 0 for p, each in zip(adjusted, compared, strict=True)):
         verdict = "refuted"
     elif pairs >= claim.looks[-1] and all(each.irrelevant for each in compared):
         verdict = "no relevant difference"
@@ -237,7 +250,11 @@ def trains_more_often(rows: pl.DataFrame, pair: Pair, levels: Levels) -> Compare
         _of_all(pairs_for_mean_within(scores, _SCORE), len(scores), len(a)),
     ]
     p, against = mcnemar(only_first, only_second), min(only_first, only_second) / len(a)
-    return Compared(*pair, len(a), effect, p, irrelevant, against, needed, _largest(alike))
+    return Compared(*pair, len(a), effect, p, irrelevant, against, _sign(effect.value), needed, _largest(alike))
+
+
+def _sign(value: float) -> int:
+    return int(value > 0) - int(value < 0)
 
 
 def _of_all(pairs: int | None, used: int, of: int) -> int | None:
@@ -263,20 +280,23 @@ def is_steadier(rows: pl.DataFrame, pair: Pair, levels: Levels) -> Compared:
     alike = pairs_for_share_within(wins, losses, len(a), _SHARE, sign=True)
     p = binomial_two_sided(wins, wins + losses)
     untied = (wins + losses) / len(a)
-    return Compared(*pair, len(a), effect, p, effect.within(_SHARE), untied, needed, alike)
+    return Compared(*pair, len(a), effect, p, effect.within(_SHARE), untied, _sign(effect.value), needed, alike)
 
 
 def _by_mean(
     test: Callable[[Sequence[float]], float], pair: Pair, differences: Sequence[float], levels: Levels, of: int
 ) -> Compared:
     """Compare by a test on paired differences, of so many pairs in all."""
-    effect, used = mean_interval(differences), len(differences)
-    needed = pairs_for_mean(differences, levels.towards(effect.value))
+    effect, used, ranks = mean_interval(differences), len(differences), test is wilcoxon
+    favours = _sign(effect.value)
+    if ranks and _sign(signed_rank_sum(differences)) != favours:
+        favours = 0
+    needed = pairs_for_mean(differences, levels.towards(effect.value), ranks=ranks) if favours else None
     alike = pairs_for_mean_within(differences, _SCORE)
     spread = float(np.std(differences, ddof=1)) if used > 1 else math.nan
     irrelevant = effect.within(_SCORE)
     several = (_of_all(needed, used, of), _of_all(alike, used, of))
-    return Compared(*pair, used, effect, test(differences), irrelevant, spread, *several)
+    return Compared(*pair, used, effect, test(differences), irrelevant, spread, favours, *several)
 
 
 def has_larger_area(rows: pl.DataFrame, pair: Pair, levels: Levels) -> Compared:

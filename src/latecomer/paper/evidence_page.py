@@ -108,7 +108,7 @@ def _parts(found: Findings) -> list[TablePart]:
     )
     reading = (
         "One factor at a time, ten seeds, the chosen configurations. The direction of a claim is that of the "
-        "comparison least in its favour."
+        "comparison least in its favour. Where such a gamma was chosen anyway, the runs are the judging runs."
     )
     other = "The same claims if a run counts as trained from another F1 on."
     parts = [

@@ -66,8 +66,11 @@ class Progress(NamedTuple):
 
 
 def progress(runs: FinishedRuns, weights: Sequence[Weights] = (), scale: Scale = PLAN) -> list[Progress]:
-    """Return how far each stage is; sweeps follow from earlier ones, so not all planned runs are known at once."""
-    found = []
+    """Return how far each stage is; sweeps follow from earlier ones, so not all planned runs are known at once.
+
+    A run that several stages need is counted in the first.
+    """
+    found, counted = [], set[str]()
     for stage in scale.stages:
         keys: dict[str, bool] = {}
         waits = ""
@@ -81,5 +84,7 @@ def progress(runs: FinishedRuns, weights: Sequence[Weights] = (), scale: Scale =
             waits = "needs pre-trained weights"
         except ValueError:  # every other stage follows from the choice
             waits = "follows from the stage choose"
-        found.append(Progress(stage, len(keys), sum(keys.values()), waits))
+        own = {key: there for key, there in keys.items() if key not in counted}
+        counted |= keys.keys()
+        found.append(Progress(stage, len(own), sum(own.values()), waits))
     return found

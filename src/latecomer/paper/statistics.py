@@ -15,7 +15,7 @@ from .._util.intervals import Interval
 
 __all__ = [
     "binomial_two_sided", "holm", "matched_pairs", "mcnemar", "mean_interval", "normal_quantile",
-    "sign_flip", "wilcoxon", "wilson",
+    "sign_flip", "signed_rank_sum", "wilcoxon", "wilson",
 ]  # fmt: skip
 
 _DRAWS = 200_000
@@ -67,6 +67,18 @@ def wilcoxon(differences: Sequence[float]) -> float:
     positive = int(doubled[values > 0].sum())
     fewer = min(positive, int(doubled.sum()) - positive)
     return min(1.0, 2.0 * float(counts[: fewer + 1].sum()))
+
+
+def signed_rank_sum(differences: Sequence[float]) -> float:
+    """Return the ranks of the positive differences minus those of the negative ones, which Wilcoxon's test is about.
+
+    Examples:
+        >>> signed_rank_sum([3.0, -1.0, 2.0]), signed_rank_sum([-9.0, 1.0, 2.0, 3.0])
+        (4.0, 2.0)
+    """
+    values = np.array([d for d in differences if d])
+    size = np.abs(values)
+    return float(sum(np.sign(d) * (int((size < abs(d)).sum()) + (int((size == abs(d)).sum()) + 1) / 2) for d in values))
 
 
 def sign_flip(differences: Sequence[float], seed: int = 0) -> float:

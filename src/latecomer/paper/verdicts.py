@@ -30,7 +30,7 @@ from .evidence import (
     trains_more_often,
 )
 from .finetuning import FineTuning, fine_tuned_rows, settled
-from .plan import Choice, chosen, curve_rows, figure_sweep, final_f1, judged_rows
+from .plan import COMMON_CLIP, Choice, chosen, curve_rows, figure_sweep, final_f1, judged_rows
 from .power import detectable_difference, detectable_mean, detectable_share
 from .readings import reading_rows
 from .scale import PLAN, Scale
@@ -126,10 +126,14 @@ def _worded(found: Judgement, decides: bool = True) -> str:
         return "none: a miniature decides nothing"
     if found.verdict != "undecided":
         return found.verdict
-    needed = found.needed
-    return "undecided: " + (
-        "how many pairs would decide cannot be told" if needed is None else f"about {needed:,} pairs would decide"
-    )
+    used = sorted({each.pairs for each in found.compared})
+    few = " to ".join(map(str, dict.fromkeys((used[0], used[-1]))))
+    some = f"; {few} of the pairs can be used" if used[0] < found.pairs else ""
+    needed, last = found.needed, found.claim.looks[-1]
+    if needed is None:
+        return f"undecided: how many pairs would decide cannot be told{some}"
+    beyond = f", and the plan ends at {last}" if needed > last else ""
+    return f"undecided: about {needed:,} pairs would decide{beyond}{some}"
 
 
 def verdict_table(found: Findings) -> pl.DataFrame:
@@ -188,9 +192,9 @@ def _where_both_trained(rows: pl.DataFrame, pair: tuple[str, str]) -> tuple[floa
 
 
 def _ours_against(rows: pl.DataFrame) -> Iterator[Judgement]:
-    """Yield each of ours against each of the paper's, on all seeds that both have: a description."""
+    """Yield each of ours against each of the paper's and the common clip, on all seeds that both have, to describe."""
     for ours in (method for method in OURS if method in set(rows["method"])):
-        for other in (method for method in PAPER if method in set(rows["method"])):
+        for other in (method for method in (*PAPER, COMMON_CLIP) if method in set(rows["method"])):
             pair = Claim(0, "", ((ours, other),), trains_more_often, (1,), whose="ours")
             seeds = [set(rows.filter(pl.col("method") == method)["seed"]) for method in (ours, other)]
             yield judge_at(pair, rows, len(seeds[0] & seeds[1]))
@@ -210,7 +214,7 @@ def comparison_table(found: Findings) -> pl.DataFrame:
                 "worse": each.worse, "test": test, "unit": unit, "effect": _rounded(each.effect.value),
                 "low": _rounded(each.effect.low), "high": _rounded(each.effect.high), "p": _p(each.p),
                 "level": _p(judged.claim.levels.held) if judged.claim.number else None, "pairs": each.pairs,
-                "look": judged.pairs, "needed": each.needed,
+                "look": judged.pairs, "needed": each.needed if judged.claim.number else None,
             }  # fmt: skip
             if judged.claim.test is trains_more_often and found.judged is not None:
                 seeds = sorted(set(found.judged["seed"]))[: judged.pairs]
@@ -268,12 +272,13 @@ def _detectable(claim: Claim, measured: Compared | None, judged: int, look: int)
     if claim.test is is_steadier:
         untied = 1.0 if measured is None else measured.spread
         source = "assumed" if measured is None else "measured"
-        return detectable_share(round(look * untied), level), f"{untied:.2f} of pairs are not tied ({source})"
+        return detectable_share(look, level, round(untied, 3)), f"{untied:.2f} of pairs are not tied ({source})"
     if measured is None:
         return None, "not run: the spread of the differences is not known"
     used = look * measured.pairs / judged
     words = f"standard deviation {measured.spread:.4f}, {measured.pairs / judged:.2f} of pairs can be used (measured)"
-    return detectable_mean(measured.spread, used, level), words
+    ranks = TESTS[claim.test][0] == "Wilcoxon test"
+    return detectable_mean(measured.spread, used, level, ranks=ranks), words
 
 
 _BY_THRESHOLD: tuple[Callable[..., Compared], ...] = tuple(
