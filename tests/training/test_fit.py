@@ -401,7 +401,7 @@ def test_a_run_that_diverges_is_no_success(tmp_path: Path, capsys: pytest.Captur
     assert main(["train", f"{script}:nan", "--steps", "50", "--workers", "1"]) == 2
     assert "50 of 50 contributions were not finite and count with weight zero" in capsys.readouterr().err
     assert main(["train", f"{script}:raises"]) == 2
-    assert "careless_task.py:raises raises RuntimeError: boom" in capsys.readouterr().err
+    assert "careless_task.py:raises raised RuntimeError: boom" in capsys.readouterr().err
     assert main(["train", f"{script}:needs"]) == 2
     assert "missing 1 required positional argument" in capsys.readouterr().err
 

@@ -290,7 +290,7 @@ def detectable_mean(spread: float, pairs: float, alpha: float, *, ranks: bool) -
 
     Examples:
         >>> round(detectable_mean(0.1, 20, 0.0015, ranks=False), 3), detectable_mean(0.1, 6, 0.0015, ranks=True)
-        (0.117, None)
+        (0.115, None)
     """
     shift = _smallest(lambda shift: mean_power(math.floor(pairs), shift, alpha, ranks) >= _POWER, 10.0)
     return None if shift is None else shift * spread
