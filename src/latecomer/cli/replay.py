@@ -101,4 +101,5 @@ class ReplayCommand(ReplayOptions):
         final = {name: value for name, value in found.run.final.items() if isinstance(value, (int, float))}
         last = ", ".join(f"{name} {value:,.6g}" for name, value in final.items())
         data = {"method": found.run.method, "verdict": found.verdict, "difference": found.difference, "final": final}
+        data["diverged_at"] = found.run.diverged_at
         show(console, f"{found.verdict}\n{last}", data)

@@ -85,7 +85,8 @@ class Results:
         """
         shares = self.profiles(factors=[*_NAMED.values()]).pivot("factor", index="method", values="share")
         shares = shares.rename({str(factor): name for name, factor in _NAMED.items()})
-        ends = self.summary().group_by("method").agg(pl.col("rate").is_not_null().mean().alias("rate at an end"))
+        has_rate, at_end = pl.col("options").str.contains("lr=").any(), pl.col("rate").is_not_null().mean()
+        ends = self.summary().group_by("method").agg(pl.when(has_rate).then(at_end).alias("rate at an end"))
         return shares.join(ends, on="method").sort("within 2", "solved", descending=True, maintain_order=True)
 
     def profiles(self, problem: str | None = None, factors: Sequence[float] = FACTORS) -> pl.DataFrame:

@@ -149,22 +149,23 @@ class Judgement:
         return min((each.effect for each in self.compared), key=lambda effect: effect.value)
 
     @property
-    def needed(self) -> int | None:
-        """How many pairs would decide it with 90 % power, if all stays as it is; None if that cannot be told.
+    def needed(self) -> tuple[int, str] | None:
+        """How many pairs would decide it with 90 % power, if all stays as it is, and how; None if it cannot be told.
 
         All comparisons significant in its favour, one of them against it, or, at the last look or beyond, all of them
         without a difference that matters: the way that takes the fewest pairs.
         """
-        ways: list[int] = []
-        for group, pick, least in (
-            ([each.needed if each.favours > 0 else None for each in self.compared], max, 0),
-            ([each.needed for each in self.compared if each.favours < 0 and each.needed is not None], min, 0),
-            ([each.alike for each in self.compared], max, self.claim.looks[-1]),
+        ways: list[tuple[int, str]] = []
+        against = [each.needed for each in self.compared if each.favours < 0 and each.needed is not None]
+        for verdict, group, pick, least in (
+            ("held", [each.needed if each.favours > 0 else None for each in self.compared], max, 0),
+            ("refuted", against, min, 0),
+            ("no relevant difference", [each.alike for each in self.compared], max, self.claim.looks[-1]),
         ):
             known = [n for n in group if n is not None]
             if group and len(known) == len(group):
-                ways.append(max(least, pick(known)))
-        return max(self.pairs + 1, min(ways)) if ways else None
+                ways.append((max(self.pairs + 1, least, pick(known)), verdict))
+        return min(ways) if ways else None
 
 
 def judge(claim: Claim, rows: pl.DataFrame, trained: float = TRAINED) -> Judgement:

@@ -129,11 +129,11 @@ def _worded(found: Judgement, decides: bool = True) -> str:
     used = sorted({each.pairs for each in found.compared})
     few = " to ".join(map(str, dict.fromkeys((used[0], used[-1]))))
     some = f"; {few} of the pairs can be used" if used[0] < found.pairs else ""
-    needed, last = found.needed, found.claim.looks[-1]
-    if needed is None:
+    if found.needed is None:
         return f"undecided: how many pairs would decide cannot be told{some}"
+    (needed, verdict), last = found.needed, found.claim.looks[-1]
     beyond = f", and the plan ends at {last}" if needed > last else ""
-    return f"undecided: about {needed:,} pairs would decide{beyond}{some}"
+    return f"undecided: about {needed:,} pairs would decide ({verdict}){beyond}{some}"
 
 
 def verdict_table(found: Findings) -> pl.DataFrame:

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -57,7 +58,7 @@ class Plan:
         if self.times.missing:
             found.append(
                 f"No job of {' or '.join(map(repr, self.times.missing))} was found, so the predictions leave such jobs "
-                "out: pass more jobs, or the record of a run that has some."
+                "out: take the record of a run that has some."
             )
         if self.times.cpu <= _BUSY:
             found.append(
@@ -114,6 +115,8 @@ def plan(
     samples, seed = whole_number("samples", samples, least=1), whole_number("seed", seed)
     link = Network(None if network is None else POSITIVE.check("network", network))
     trace = record if record is None or isinstance(record, Trace) else Trace.load(record)  # before jobs are timed
+    if trace is not None and trace.header.groups != ("all",) and len(trace.header.groups) != task.groups:
+        raise ValueError(f"The record has {len(trace.header.groups)} groups, this task {task.groups}: it is of another")
     # Synchronous rounds go through an all-reduce; under the policy of that name they go through one server.
     others = {name: name for name in POLICIES if name not in (SYNCHRONOUS, ASYNC)} if policies is None else policies
     named = {f"{name} (one server)" if name == SYNCHRONOUS else name: own for name, own in others.items()}
@@ -136,7 +139,7 @@ def plan(
         for name, each in found.items():
             rate = each.jobs * times.samples
             faster = each.jobs / found[SYNCHRONOUS].jobs
-            low, high = (faster * factor for factor in span) if name == ASYNC else (None, None)
+            low, high = (faster * factor for factor in span.rounds) if name == ASYNC else (None, None)
             rows.append(
                 {
                     "workers": count, "scheme": name, "updates": each.updates, "samples": rate,
@@ -144,43 +147,63 @@ def plan(
                     "delay": each.delay, "wasted": each.wasted, "seconds": samples / rate if rate else math.inf,
                 }
             )  # fmt: skip
-        advice.append(_advice(count, found))
+        advice.append(_advice(count, found, span.best))
     return Plan(times, link, pl.DataFrame(rows, infer_schema_length=None), tuple(advice), samples)
 
 
-def _interval(times: JobTimes, workers: int, network: Network, seed: int) -> tuple[float, float]:
-    """Return between which factors of the prediction 90 % of bootstrap replicates say that asynchrony is faster.
+class _Spans(NamedTuple):
+    """Between which factors of the prediction 90 % of bootstrap replicates are."""
+
+    rounds: tuple[float, float]
+    best: tuple[float, float]
+
+
+def _interval(times: JobTimes, workers: int, network: Network, seed: int) -> _Spans:
+    """Return the intervals of how much faster asynchrony is: than plain rounds, and than the better synchronous scheme.
 
     A replicate is not simulated: queues matter less to its ratio than the durations do.
     """
     generator = np.random.default_rng((seed, workers))
 
-    def faster(own: JobTimes) -> float:
-        return capacity(own, workers, network) / predict_rounds(own, workers, network).jobs
+    def faster(own: JobTimes) -> tuple[float, float]:
+        plain = predict_rounds(own, workers, network).jobs
+        bucketed = predict_rounds(own, workers, network, buckets=True).jobs if own.groups > 1 else plain
+        free = capacity(own, workers, network)
+        return free / plain, free / max(plain, bucketed)
 
     ratios = np.array([faster(times.resampled(generator)) for _ in range(_REPLICATES)]) / faster(times)
-    low, high = np.quantile(ratios, [0.05, 0.95])
-    return float(low), float(high)
+    low, high = np.quantile(ratios, [0.05, 0.95], axis=0).tolist()
+    return _Spans((low[0], high[0]), (low[1], high[1]))
 
 
-def _advice(workers: int, found: Mapping[str, Prediction]) -> str:
-    """Say plainly whether to stay synchronous."""
+def _advice(workers: int, found: Mapping[str, Prediction], span: tuple[float, float] = (1.0, 1.0)) -> str:
+    """Say plainly whether to stay synchronous; the span is that of the gain over the better synchronous scheme."""
     waiting = {name: each for name, each in found.items() if name in (SYNCHRONOUS, BUCKETS)}
     best = max(waiting, key=lambda name: waiting[name].jobs)
-    own = found[ASYNC]
+    own, plain = found[ASYNC], found[SYNCHRONOUS].jobs
     gain = own.jobs / waiting[best].jobs
-    scheme = "synchronous training with length buckets" if best == BUCKETS else "synchronous training"
     noun = "1 worker" if workers == 1 else f"{workers} workers"
-    full = f" The server or its network is full: workers wait {100 * own.idle:.0f} % of the time." * (own.idle > _FULL)
     if workers == 1:
         return f"{noun}: there is nobody to wait for, so asynchrony brings nothing."
-    if gain < WORTH_IT:
+    scheme = "synchronous training with jobs of one group per round" if best == BUCKETS else "synchronous training"
+    full = f" The server or its network is full: workers wait {100 * own.idle:.0f} % of the time." * (own.idle > _FULL)
+    near = ""
+    if span[0] * gain < WORTH_IT <= span[1] * gain:
+        near = f" It is close: the interval of this number is {span[0] * gain:.2f} to {span[1] * gain:.2f}."
+    if gain >= WORTH_IT:
         return (
-            f"{noun}: stay synchronous. Compared with {scheme}, asynchronous training would process {gain:.2f} times "
-            f"as many samples per second; below {WORTH_IT:g} that does not pay for gradients that are late.{full}"
+            f"{noun}: asynchronous training processes {gain:.1f} times as many samples per second as {scheme}, at a "
+            f"mean delay of {own.delay:.1f} updates.{near} What late gradients cost in accuracy is not predicted: "
+            f"`latecomer compare` measures it.{full}"
+        )
+    but = ""
+    if best == BUCKETS and waiting[best].jobs >= WORTH_IT * plain:
+        but = (
+            f", but give all workers jobs of one group per round: {waiting[best].jobs / plain:.1f} times as many "
+            f"samples per second as without. If that cannot be done, asynchrony brings "
+            f"{own.jobs / plain:.1f} times as many"
         )
     return (
-        f"{noun}: asynchronous training processes {gain:.1f} times as many samples per second as {scheme}, at a mean "
-        f"delay of {own.delay:.1f} updates. What late gradients cost in accuracy is not predicted: `latecomer compare` "
-        f"measures it.{full}"
+        f"{noun}: stay synchronous{but}. Compared with {scheme}, asynchronous training would process {gain:.2f} times "
+        f"as many samples per second; below {WORTH_IT:g} that does not pay for gradients that are late.{near}{full}"
     )

@@ -6,8 +6,9 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,6 +36,8 @@ _LOOKED_AT = 2000
 """Further batches whose group is looked at: for the shares of groups, and for jobs of rare ones."""
 _IN_ANY_CASE = 3
 """So many times the timed jobs are looked at, however long it takes; the others no longer than the jobs took."""
+_SIZED = 20
+"""So many batches are drawn again, to count their samples."""
 _LOOKING = 1.0
 """Or than so many seconds, if that is longer."""
 
@@ -176,6 +179,7 @@ def time_jobs(
         contribute = Contributor(task, flat, found.points)
         seconds: list[list[float]] = [[] for _ in range(task.groups)]
         counts, cpu, some_finite, until = np.zeros(task.groups), 0.0, False, math.inf
+        drawn_by_function, sizes = getattr(task, "_batch_fn", None) is not None, list[int]()  # samples of some batches
         wanted = [place for place in range(task.groups) if not task.shares or task.shares[place] > 0]
         few = min(_LEAST, jobs)
         for number, sample in enumerate(sample_seeds(seed, _WARM_UP + jobs + _LOOKED_AT).tolist()):
@@ -195,6 +199,9 @@ def time_jobs(
                 contribute(points, out, number, sample, group, 2)
                 finite = is_finite(contribute.result)  # as a worker asks, which waits for an accelerator
             some_finite |= finite
+            if drawn_by_function and len(sizes) < _SIZED:
+                with user_code(f"Job {number} of the task"):
+                    sizes.append(_rows(task.batch_of(number, sample, group)) or 1)
             if done >= 0:
                 seconds[group].append(time.perf_counter() - start)
                 cpu += time.process_time() - used
@@ -215,11 +222,21 @@ def time_jobs(
         size=flat.x.numel() * flat.x.element_size(),
         points=found.points,
         server=server,
-        samples=int(getattr(task, "batch_size", 1)) * int(getattr(task, "accumulate", 1)),
+        samples=(max(1, round(float(np.mean(sizes)))) if sizes else int(getattr(task, "batch_size", 1)))
+        * int(getattr(task, "accumulate", 1)),
         cpu=cpu / sum(map(sum, seconds)),
         counted=0 if task.shares else int(counts.sum()),
         missing=[names[place] for place in wanted if not seconds[place]],
     )
+
+
+def _rows(batch: Any) -> int | None:
+    """Return the number of samples of a batch: the first dimension of its first tensor; None if it has none."""
+    if isinstance(batch, Mapping):
+        batch = list(batch.values())
+    if isinstance(batch, (list, tuple)):
+        return next((rows for rows in map(_rows, batch) if rows is not None), None)
+    return len(batch) if isinstance(batch, (torch.Tensor, np.ndarray)) and batch.ndim else None
 
 
 def recorded_times(record: str | os.PathLike[str] | Trace, times: JobTimes | None = None) -> JobTimes:

@@ -159,7 +159,8 @@ def replay(
             **given,
         )
     if x is None or not same:
-        return Replayed(run, recorded, None, f"{rule.name} was replayed on the schedule of {path.name}.")
+        ended = "" if run.diverged_at is None else f" It diverged and ended at arrival {run.diverged_at:,}."
+        return Replayed(run, recorded, None, f"{rule.name} was replayed on the schedule of {path.name}.{ended}")
     arrangement = Arrangement(model, rule, groups)
     arrangement.optimizer(given)  # which decides the order of its parameters
     found = arrangement.joined(run.server.parameters).cpu()
