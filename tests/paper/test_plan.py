@@ -15,6 +15,7 @@ from latecomer.paper import plan
 from latecomer.paper.evidence import JUDGED_SEEDS
 from latecomer.paper.scale import PLAN
 from latecomer.paper.stages import progress, stage_sweeps
+from latecomer.paper.verdicts import collect
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +100,21 @@ def test_a_run_of_several_stages_is_counted_once(chosen_store: InMemory) -> None
     assert found["judge"].there == 20 * len(plan.COMPARED)
     assert found["readings"].there == 0  # those of the reading that is judged are judging runs
     assert sum(each.there for each in found.values()) == len(store.runs)
+
+
+def test_nothing_is_shown_of_a_look_whose_runs_are_being_made(chosen_store: InMemory) -> None:
+    store = InMemory()
+    store.runs = dict(chosen_store.runs)
+    choice = plan.chosen(store) or {}
+    for run in plan.judge_sweep(choice, JUDGED_SEEDS[:19]).runs():
+        put(store, run, 0.96)
+    assert collect(store).judged is None
+    for run in plan.judge_sweep(choice, JUDGED_SEEDS[:25]).runs():
+        put(store, run, 0.96)
+    judged = collect(store).judged
+    assert judged is not None
+    assert set(judged["seed"]) == set(JUDGED_SEEDS[:20])
+    assert judged.height == 20 * len(plan.COMPARED)
 
 
 def test_curves_cover_seven_rates_at_looks_of_seeds(chosen_store: InMemory) -> None:

@@ -101,10 +101,28 @@ def collect(runs: FinishedRuns, weights: Sequence[Weights] = (), scale: Scale = 
     done = progress(runs, weights, scale)
     if choice is None:
         return Findings(None, None, None, None, fine, tuned, {}, scale, done)
-    judged, curves = judged_rows(runs, choice, scale), curve_rows(runs, choice, scale)
+    judged = _at_looks("judge", judged_rows(runs, choice, scale), scale)
+    curves = _at_looks("curves", curve_rows(runs, choice, scale), scale)
     figure = final_f1(figure_sweep(choice), runs) if "figure" in scale.stages else None
     readings = reading_rows(runs, choice) if "readings" in scale.stages else {}
     return Findings(choice, judged, curves, figure, fine, tuned, readings, scale, done)
+
+
+def _at_looks(study: str, rows: pl.DataFrame | None, scale: Scale) -> pl.DataFrame | None:
+    """Return the rows of looks that are complete: nothing is shown of a look while its runs are being made.
+
+    None until the first look is complete for all claims of the study.
+    """
+    if rows is None:
+        return None
+    claims = [claim for claim in scale.claims if claim.study == study]
+    looks = claims[0].looks
+    counts = dict(rows.group_by("method").agg(pl.col("seed").n_unique()).iter_rows())
+    if any(counts.get(method, 0) < looks[0] for claim in claims for method in claim.methods):
+        return None
+    complete = {method: max((look for look in looks if look <= n), default=0) for method, n in counts.items()}
+    kept = [(pl.col("method") == method) & pl.col("seed").is_in(scale.seeds[:n]) for method, n in complete.items()]
+    return rows.filter(pl.any_horizontal(kept))
 
 
 # ---- claims ---------------------------------------------------------------------------------------------------------
