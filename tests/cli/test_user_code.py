@@ -140,12 +140,17 @@ def said(words: str, capsys: Capture) -> str:
     return error.strip()
 
 
+def swept(method: str, folder: Path) -> str:
+    """Write a sweep of a method, and return the sentence that it ends with."""
+    Path("spec.toml").write_text(SPEC.replace("METHOD", method))
+    return f"latecomer: The method {method} raised {RAISED[method]} {place(folder, method)}"
+
+
 @pytest.mark.parametrize("method", RAISED)
 def test_a_registered_method_that_raises_is_named_by_sweep_run_and_compare(
     method: str, folder: Path, capsys: Capture
 ) -> None:
-    Path("spec.toml").write_text(SPEC.replace("METHOD", method))
-    sentence = f"latecomer: The method {method} raised {RAISED[method]} {place(folder, method)}"
+    sentence = swept(method, folder)
     assert said("sweep spec.toml --processes 1", capsys) == sentence
     assert said(f"run --problem quadratic --method {method} --steps 20 --import raising_rules.py", capsys) == sentence
     chosen = f"--methods {method} --problems quadratic --delays slow-samples --processes 1"
@@ -156,8 +161,7 @@ def test_a_registered_method_that_raises_is_named_by_sweep_run_and_compare(
 def test_what_raises_in_another_process_of_a_sweep_is_the_same_sentence(
     method: str, folder: Path, capsys: Capture
 ) -> None:
-    Path("spec.toml").write_text(SPEC.replace("METHOD", method))
-    sentence = f"latecomer: The method {method} raised {RAISED[method]} {place(folder, method)}"
+    sentence = swept(method, folder)
     assert said("sweep spec.toml --processes 2", capsys) == sentence
 
 

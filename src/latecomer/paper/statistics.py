@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._util.intervals import Interval
 
@@ -45,6 +46,12 @@ def mcnemar(only_first: int, only_second: int) -> float:
     return binomial_two_sided(only_first, only_first + only_second)
 
 
+def _doubled_ranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return twice the ranks of the sizes of differences, which are whole numbers; ties get their mean rank."""
+    size = np.abs(values)
+    return np.array([2 * int((size < s).sum()) + int((size == s).sum()) + 1 for s in size], dtype=np.int64)
+
+
 def wilcoxon(differences: Sequence[float]) -> float:
     """Return the exact p-value of Wilcoxon's signed-rank test; zeros are left out, ties get their mean rank.
 
@@ -55,9 +62,7 @@ def wilcoxon(differences: Sequence[float]) -> float:
     values = np.array([d for d in differences if d])
     if not len(values):
         return 1.0
-    # Twice the mean rank is a whole number, so the distribution of the sum is a list of counts.
-    size = np.abs(values)
-    doubled = np.array([2 * int((size < s).sum()) + int((size == s).sum()) + 1 for s in size])
+    doubled = _doubled_ranks(values)  # whole numbers, so the distribution of their sum is a list of counts
     counts = np.zeros(int(doubled.sum()) + 1)
     counts[0] = 1.0
     for rank in doubled:
@@ -77,8 +82,7 @@ def signed_rank_sum(differences: Sequence[float]) -> float:
         (4.0, 2.0)
     """
     values = np.array([d for d in differences if d])
-    size = np.abs(values)
-    return float(sum(np.sign(d) * (int((size < abs(d)).sum()) + (int((size == abs(d)).sum()) + 1) / 2) for d in values))
+    return float((np.sign(values) * _doubled_ranks(values)).sum()) / 2
 
 
 def sign_flip(differences: Sequence[float], seed: int = 0) -> float:
