@@ -231,8 +231,10 @@ class SampleCost(ClockModel):
         speeds: A factor on the duration per worker.
         group_of: A function from sample seeds (an array) to groups, for problems whose samples have their own groups;
             by default groups are drawn by their shares.
+        task: A `latecomer.Task` with a ``group_fn``, in place of shares: the batch of a ticket is drawn, and its group
+            decides how long the job takes.
         dependent: False takes the duration of an independent second sample: the same durations, but not those of the
-            sample that is trained on.
+            sample that is trained on. A task cannot draw one.
 
     Examples:
         >>> trace = SampleCost(workers=5, cost=(1.0, 10.0), slow_share=0.1).trace(steps=2000, seed=0)
@@ -249,9 +251,17 @@ class SampleCost(ClockModel):
         shares: Sequence[float] | None = None,
         speeds: Sequence[float] | None = None,
         group_of: Callable[[NDArray[np.uint64]], NDArray[Any]] | None = None,
+        task: Any = None,
         dependent: bool = True,
     ) -> None:
         self.workers = checked_workers(workers)
+        self.task, self.dependent = task, checked_flag("dependent", dependent)
+        if task is not None:
+            if not getattr(task, "own_groups", False):
+                raise TypeError(f"Invalid task: {task!r} (expected a latecomer.Task with a group_fn)")
+            if (slow_share, shares, group_of) != (None, None, None) or not dependent:
+                raise ValueError("A task has its own groups: leave out slow_share, shares, group_of and dependent")
+            shares = (1.0 / task.groups,) * task.groups  # only their number counts
         self.shares = group_shares(slow_share, shares, default=0.1)
         given = (1.0,) * self.workers if speeds is None else several("speeds", speeds)
         self.speeds = tuple(POSITIVE.check("speed", speed) for speed in given)
@@ -265,12 +275,12 @@ class SampleCost(ClockModel):
         if group_of is not None and not callable(group_of):
             raise TypeError(f"Invalid group_of: {group_of!r} (expected a function of the sample seeds)")
         self.group_of = group_of
-        self.dependent = checked_flag("dependent", dependent)
 
     def __repr__(self) -> str:
         cost = getattr(self.cost, "__name__", "function") if callable(self.cost) else list(self.cost)
         own = "" if len(set(self.speeds)) == 1 else f", speeds={list(self.speeds)}"
-        options = f"cost={cost}, shares={list(self.shares)}{own}, dependent={self.dependent}"
+        groups = f"shares={list(self.shares)}" if self.task is None else f"task={self.task.name}"
+        options = f"cost={cost}, {groups}{own}, dependent={self.dependent}"
         return f"SampleCost(workers={self.workers}, {options})"
 
     def jobs(self, seed: int) -> Jobs:
@@ -279,8 +289,9 @@ class SampleCost(ClockModel):
         blocks: list[tuple[list[int], Callable[[int, int], float]]] = []
 
         def grow() -> None:
-            seeds = sample_seeds(seed, _BLOCK, first=_BLOCK * len(blocks))
-            group = self._group(seeds)
+            first = _BLOCK * len(blocks)
+            seeds = sample_seeds(seed, _BLOCK, first=first)
+            group = self._group(seeds, first)
             costed = seeds if self.dependent else generator.integers(2**64, size=_BLOCK, dtype=np.uint64)
             blocks.append((group.tolist(), self._durations(costed, group if self.dependent else self._group(costed))))
 
@@ -324,7 +335,11 @@ class SampleCost(ClockModel):
             end=np.array(end),
         )
 
-    def _group(self, seeds: NDArray[np.uint64]) -> NDArray[np.int16]:
+    def _group(self, seeds: NDArray[np.uint64], first: int = 0) -> NDArray[np.int16]:
+        """Return the groups of tickets from their seeds; a task needs their numbers, from ``first`` on, too."""
+        if self.task is not None:
+            groups = [self.task.group_of(first + i, seed) for i, seed in enumerate(seeds.tolist())]
+            return np.array(groups, dtype=np.int16)
         if self.group_of is None:
             return groups_from(uniforms(seeds), self.shares)
         found = self.group_of(seeds)

@@ -87,6 +87,11 @@ class Problem(ABC):
         u = uniforms(np.array([sample], dtype=np.uint64))
         return int(groups_from(u, self.shares or (1.0 / self.groups,) * self.groups)[0])
 
+    @property
+    def own_groups(self) -> bool:
+        """Whether the batch of a ticket has a group of its own, so that a schedule cannot choose it; False here."""
+        return False
+
     def clip(self, gradient: Tensor) -> None:  # noqa: B027 - optional
         """Change a gradient in place before it is sent; does nothing by default."""
 

@@ -105,6 +105,7 @@ class Simulation(Driver):
         self._replayer = Replayer(self.server, trace)
         self._given_up = frozenset(header.given_up)
         self._group, self._end = trace.columns["group"], trace.columns["end"]
+        self._check_groups = problem.own_groups and len(header.groups) > 1
 
     @property
     def now(self) -> float | None:
@@ -141,6 +142,14 @@ class Simulation(Driver):
 
     def _contribution(self, ticket: Ticket, group: int) -> list[Tensor]:
         """Compute the contribution now, at the point that was stored when the ticket was issued."""
+        if self._check_groups:
+            own = self.problem.group_of(ticket.number, ticket.sample)
+            if own != group:
+                raise ValueError(
+                    f"Ticket {ticket.number} is of group {group} in the trace, and its batch of group {own} in the "
+                    "task, so delays would not follow the data: make the trace with lc.delays.SampleCost(workers, "
+                    "cost, task=task), or with a model without groups, such as lc.delays.WorkerSpeeds(durations)"
+                )
         points = self.state.slots.memory(ticket.number)
         job = (ticket.number, ticket.sample, group, ticket.version)
         self.loss = self._compute(points, self._gradient, *job, *self.optimizer.coefficients(ticket.version))

@@ -247,6 +247,11 @@ class Task(Problem):
         return {} if self._evaluate is None else self._evaluate(model)
 
     @property
+    def own_groups(self) -> bool:
+        """Whether ``group_fn`` says of which group a batch is."""
+        return self._group_fn is not None
+
+    @property
     def evaluates(self) -> bool:
         """Whether there is an ``evaluate`` function."""
         return self._evaluate is not None
