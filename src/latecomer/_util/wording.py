@@ -1,8 +1,10 @@
-"""Errors of others, as part of a sentence of ours."""
+"""Parts of sentences: errors of others, lists, shares."""
 
 from __future__ import annotations
 
-__all__ = ["in_short"]
+from collections.abc import Sequence
+
+__all__ = ["in_short", "listed", "percent"]
 
 
 def in_short(error: BaseException) -> str:
@@ -16,3 +18,23 @@ def in_short(error: BaseException) -> str:
     if isinstance(error, (ValueError, OSError)) and text:
         return text
     return f"{type(error).__name__}{f': {text}' if text else ''}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return words as a list in a sentence.
+
+    Examples:
+        >>> listed(["a"]), listed(["a", "b", "c"])
+        ('a', 'a, b and c')
+    """
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
+
+
+def percent(share: float) -> str:
+    """Return a share in whole per cent.
+
+    Examples:
+        >>> percent(0.125)
+        '12 %'
+    """
+    return f"{100 * share:.0f} %"

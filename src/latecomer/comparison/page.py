@@ -8,12 +8,14 @@ from typing import Any
 
 import polars as pl
 
-from ..report.html import TablePart, cell
+from .._util.wording import percent
+from ..report.html import TablePart, cell, marked_up
 from ..report.markdown import Part, write_page
 from ..report.page import Drawn, write_html, write_tables
 from . import figures
 from .results import Results
 from .settings import DELAYS, TUNING_SEED
+from .words import conclusion
 
 __all__ = ["write_comparison"]
 
@@ -50,7 +52,8 @@ def write_comparison(found: Results, folder: Path, made_by: str, goes_on: str) -
         Part(part.table.columns, [[text for _, text in row] for row in part.rows], part.title, part.words)
         for part in parts
     ]
-    write_page(folder, "comparison", "methods on one clock", in_markdown, made_by)
+    words = conclusion(found)
+    write_page(folder, "comparison", "methods on one clock", in_markdown, made_by, words=words)
     plan = found.comparison
     return write_html(
         folder,
@@ -67,6 +70,7 @@ def write_comparison(found: Results, folder: Path, made_by: str, goes_on: str) -
         delays=[(name, (DELAYS[name].__doc__ or "").strip()) for name in plan.delays],
         complete=found.complete,
         progress=[{"stage": s, "planned": found.planned[s], "there": found.there[s]} for s in found.planned],
+        words=[marked_up(sentence) for sentence in words],
         winners=_winners(summary),
         parts=parts,
         shown=_SHOWN,
@@ -85,7 +89,7 @@ def _overall(found: Results) -> TablePart:
         "is the smallest or the largest that was tried, so that a wider range might serve the method."
     )
     shares = pl.selectors.exclude("method")
-    return TablePart("overall", "All together", words, table.with_columns(shares.map_elements(_percent, pl.String)))
+    return TablePart("overall", "All together", words, table.with_columns(shares.map_elements(percent, pl.String)))
 
 
 def _parts(found: Results, summary: pl.DataFrame) -> list[TablePart]:
@@ -99,7 +103,7 @@ def _parts(found: Results, summary: pl.DataFrame) -> list[TablePart]:
         goal = "none" if target is None else f"{'at least' if setting.higher else 'at most'} {target:.4g}"
         own = own.with_columns(
             (pl.col("reached").cast(pl.String) + " of " + pl.col("runs").cast(pl.String)).alias("reached"),
-            *(pl.col(name).map_elements(_percent, return_dtype=pl.String) for name in ("wasted", "idle")),
+            *(pl.col(name).map_elements(percent, return_dtype=pl.String) for name in ("wasted", "idle")),
             pl.col("ratio", "delay").round(2),
             pl.col("time").round(1),
             pl.concat_str("options", pl.format(" ({})", "rate").fill_null("")).alias("options"),
@@ -113,10 +117,6 @@ def _parts(found: Results, summary: pl.DataFrame) -> list[TablePart]:
 
 def _counted(number: int, what: str) -> str:
     return f"{number} {what}" + ("" if number == 1 else "s")
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
 
 
 def _winners(summary: pl.DataFrame) -> list[dict[str, Any]]:

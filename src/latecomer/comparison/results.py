@@ -87,7 +87,9 @@ class Results:
         shares = shares.rename({str(factor): name for name, factor in _NAMED.items()})
         has_rate, at_end = pl.col("options").str.contains("lr=").any(), pl.col("rate").is_not_null().mean()
         ends = self.summary().group_by("method").agg(pl.when(has_rate).then(at_end).alias("rate at an end"))
-        return shares.join(ends, on="method").sort("within 2", "solved", descending=True, maintain_order=True)
+        return shares.join(ends, on="method", maintain_order="left").sort(
+            "within 2", "solved", descending=True, maintain_order=True
+        )
 
     def profiles(self, problem: str | None = None, factors: Sequence[float] = FACTORS) -> pl.DataFrame:
         """Return performance profiles over delay models and seeds, of one problem or of all.

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 
 from .._util.defaults import DEFAULT_METHOD
-from ..report.html import Markup, guide, render
+from ..report.html import Markup, guide, marked_up, render
 from ..trace import Trace
 from . import figures
 from .runs import COST, METHOD_OPTIONS, SYNCHRONOUS, WORKERS, DemoRun
@@ -41,7 +39,7 @@ def write_demo(results: Sequence[DemoRun], waiting: Trace, late: Trace, out: Pat
         **{name.replace("-", "_"): Markup(text) for name, text in drawn.items()},
         columns=COLUMNS,
         rows=found,
-        story=[_html(paragraph) for paragraph in paragraphs],
+        story=[marked_up(paragraph) for paragraph in paragraphs],
         target=TARGET,
         workers=WORKERS,
         cost=COST,
@@ -67,9 +65,3 @@ def write_demo(results: Sequence[DemoRun], waiting: Trace, late: Trace, out: Pat
     lines += [f"| {' | '.join(row)} |" for row in found]
     (out / "results.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
     return page
-
-
-def _html(text: str) -> Markup:
-    """Return a paragraph with its code and its bold words marked up."""
-    text = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text))
-    return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", text))

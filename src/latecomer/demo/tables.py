@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._util.defaults import DEFAULT_METHOD
+from .._util.wording import percent
 from .runs import METHOD_OPTIONS, SYNCHRONOUS, DemoRun
 
 __all__ = ["COLUMNS", "TARGET", "Row", "cells", "last", "rows", "story"]
@@ -104,16 +105,12 @@ def cells(row: Row) -> list[str]:
         row.method,
         f"{row.time:.0f}{some}" if met else "missed",
         f"{row.speed:.1f}" if met and math.isfinite(row.speed) else "–",
-        _percent(row.idle),
-        _percent(row.dropped),
+        percent(row.idle),
+        percent(row.dropped),
         *(_loss(value) for value in (row.loss, row.slow, row.fast)),
         "–" if row.lr is None else _loss(row.doubled),
         "none" if row.lr is None else f"{row.lr:g}",
     ]
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
 
 
 def _loss(value: float) -> str:
@@ -136,8 +133,8 @@ def story(results: Sequence[DemoRun]) -> list[str]:
     else:
         twice = f"At twice the learning rate it ends at {_loss(default.doubled)}, {twice}."
     return [
-        f"**Waiting**: synchronous workers are idle {_percent(waiting.idle)} of the time. Training {_target(waiting)}.",
-        f"**Dropping**: `delay-filtered` drops {_percent(dropping.dropped)} of the slow gradients. It "
+        f"**Waiting**: synchronous workers are idle {percent(waiting.idle)} of the time. Training {_target(waiting)}.",
+        f"**Dropping**: `delay-filtered` drops {percent(dropping.dropped)} of the slow gradients. It "
         f"{_target(dropping)}. The slow class ends at a loss of {_loss(dropping.slow)} (waiting: "
         f"{_loss(waiting.slow)}).",
         f"**Less weight**: the paper's `ordered-momentum` {_target(ordered)}. Slow class: {_loss(ordered.slow)}.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,9 +16,9 @@ from .._util.extras import needs
 
 with needs("report", "jinja2", "Writing an HTML page"):
     import jinja2
-    from markupsafe import Markup
+    from markupsafe import Markup, escape
 
-__all__ = ["Markup", "TablePart", "cell", "guide", "render"]
+__all__ = ["Markup", "TablePart", "cell", "guide", "marked_up", "render"]
 
 _DOCS = Path(__file__).resolve().parents[3] / "docs"
 _LONG = 40  # characters of a text from which on it is broken into lines
@@ -63,6 +64,17 @@ def cell(value: Any) -> str:
     if isinstance(value, float) and math.isinf(value):
         return "∞" if value > 0 else "−∞"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def marked_up(text: str) -> Markup:
+    """Return a paragraph with its code and its bold words marked up.
+
+    Examples:
+        >>> marked_up("**Fast**: `a` < b")
+        Markup('<strong>Fast</strong>: <code>a</code> &lt; b')
+    """
+    text = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", str(escape(text)))
+    return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", text))
 
 
 def guide(name: str, title: str, folder: Path | None) -> Markup:

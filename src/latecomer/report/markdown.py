@@ -44,7 +44,15 @@ class Part:
         return lines + ["| " + " | ".join(row) + " |" for row in self.rows]
 
 
-def write_page(folder: Path, name: str, title: str, parts: Iterable[Part], command: str, data: Any = None) -> Path:
+def write_page(
+    folder: Path,
+    name: str,
+    title: str,
+    parts: Iterable[Part],
+    command: str,
+    data: Any = None,
+    words: Sequence[str] = (),
+) -> Path:
     """Write ``name.md`` atomically: tables one below the other; with data ``name.json`` too.
 
     Args:
@@ -54,6 +62,7 @@ def write_page(folder: Path, name: str, title: str, parts: Iterable[Part], comma
         parts: The tables.
         command: The command that makes the page.
         data: The numbers, for JSON.
+        words: What they show, one sentence or a few per point; comes first.
 
     Examples:
         >>> import tempfile
@@ -65,7 +74,9 @@ def write_page(folder: Path, name: str, title: str, parts: Iterable[Part], comma
     if data is not None:
         with atomic(folder / f"{name}.json") as temporary:
             temporary.write_text(json.dumps(data, indent=1))
-    lines = [f"# {title[0].upper()}{title[1:]}", *(line for part in parts for line in part.lines())]
+    lines = [f"# {title[0].upper()}{title[1:]}"]
+    lines += ["", "## In words", "", *(f"- {each}" for each in words)] if words else []
+    lines += [line for part in parts for line in part.lines()]
     lines += ["", f"`{command}`, Python {platform.python_version()}, torch {torch.__version__}.", ""]
     with atomic(folder / f"{name}.md") as temporary:
         temporary.write_text("\n".join(lines), encoding="utf-8")
