@@ -46,17 +46,17 @@ def test_every_sentence_follows_from_the_table() -> None:
     )
     assert text[2] == (
         "**Waiting**: with one rule, SGD, not waiting (`async-sgd`) is faster than `sync-minibatch` in 1 and slower in "
-        "1 of 2 (1.00 of its time, 0.50 to 1.50, where both reach the target). It does not pay on quadratic under "
-        "independent."
+        "1 of 2 cases (1.00 of its time, 0.50 to 1.50, where both reach the target). It does not pay on quadratic "
+        "under independent."
     )
     assert "largest for `ordered-momentum` 4.00, " in text[3]
     assert text[4] == (  # a miss is slower, and has no ratio
-        "**The paper's ordering**: `ordered-momentum` is faster than `momentum` in 1 and slower in 1 of 2 (0.50 of its "
-        "time where both reach the target)."
+        "**The paper's ordering**: `ordered-momentum` is faster than `momentum` in 1 and slower in 1 of 2 cases (0.50 "
+        "of its time where both reach the target)."
     )
     assert text[5] == (
-        "**Ours**: `rate-free` is faster than `momentum` in 0 and slower in 1 of 2 (1.00 of its time where both reach "
-        "the target)."
+        "**Ours**: `rate-free` is faster than `momentum` in 0 and slower in 1 of 2 cases (1.00 of its time where "
+        "both reach the target)."
     )
     assert "at an end of its range in 2 of 8 cases" in text[6]  # rate-free has no learning rate
     assert "run on 3, times are known to 1/12 of a run" in text[6]

@@ -134,7 +134,7 @@ def _against(ratios: dict[tuple[str, str], float], other: str) -> str:
     both = sorted(ratio for ratio in values if 0 < ratio < math.inf)
     spread = f", {both[0]:.2f} to {both[-1]:.2f}," if len(both) > 1 else ""
     times = f" ({median(both):.2f} of its time{spread} where both reach the target)" if both else ""
-    return f"is faster than {_code(other)} in {faster} and slower in {slower} of {len(values)}{times}"
+    return f"is faster than {_code(other)} in {faster} and slower in {slower} of {len(values)} cases{times}"
 
 
 def _code(name: str) -> str:
