@@ -2,10 +2,10 @@
 
     python benchmarks/simulator.py [--updates 5] [--rounds 250] [--workers 7]
 
-The peer is a bare forward, backward and step of the paper's cubic CNN at batch 16, on data in memory, with the same
-optimizer. Both take turns in blocks; the ratio is the median over rounds. Memory is all that a run of 3,750 updates
-(our reading of the paper) holds at its end: tensors, tickets, record, and what it looks up in the trace. Its floor is
-one copy of the parameters per worker in flight (two for mu2), on top of parameters, gradient and state.
+The peer is a bare forward, backward and step of the cubic CNN of `lc.problems.mnist` at batch 16, on data in memory,
+with the same optimizer. Both take turns in blocks; the ratio is the median over rounds. Memory is all that a run of
+3,750 updates (our reading of the paper) holds at its end: tensors, tickets, record, and what it looks up in the trace.
+Its floor is one copy of the parameters per worker in flight (two for mu2), on top of parameters, gradient and state.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ ADAMW: Mapping[str, Candidate] = {
 OURS = "balanced-adamw"
 FAR_LR = 60.0
 """Learning rate times updates on the quadratic, as in the main comparison."""
-COLLAPSED_F1 = 0.05
-"""A run has collapsed if its F1 ends below; a loss if it ends no better than that of guessing bytes."""
+GUESSING_F1 = 0.05
+"""A run is no better than guessing if its F1 ends below; a loss if it ends at that of guessing bytes or above."""
 
 
 def adamw_plan(size: Size) -> dict[str, Sweep]:
@@ -94,7 +94,7 @@ def adamw_table(size: Size, store: Store) -> pl.DataFrame:
 
     ``stable`` is the share of runs that ended within 5 % of the best mean of any candidate, ``stable_kind`` of the best
     of its kind, AdamW or momentum. ``decades`` is the width of the longest stretch of neighbouring learning rates in
-    ``stable_kind``, mean over seeds; a learning rate stands for the distance to the next one. ``collapsed`` counts runs
+    ``stable_kind``, mean over seeds; a learning rate stands for the distance to the next one. ``guessing`` counts runs
     that diverged, ended with an F1 below 0.05, or with a loss no better than that of guessing bytes. ``best`` and
     ``slow`` are F1 and that of the slow class at the candidate's own best learning rate ``lr`` (on text the loss, and
     that on the longest windows), with ``influence`` the relative influence of slow samples there, clip included, and
@@ -145,7 +145,7 @@ def _measures(
     columns |= _interval("stable_kind", shares.interval) | {"stable_kind": shares.share}
     columns |= _interval("decades", _interval_of(bands)) | {"decades": fmean(bands.values())}
     columns |= {
-        "collapsed": sum(_collapsed(row, metric) for row in own),
+        "guessing": sum(_is_guessing(row, metric) for row in own),
         "influence": mean_influence_ratio(list(best.values())),
         "influence_all": mean_influence_ratio(own),
         **{key: _mean_of(list(best.values()), key) for key in ("clipped_slow", "clipped_fast")},
@@ -179,17 +179,17 @@ def _band(rows: Sequence[Mapping[str, Any]], metric: Metric, top: float) -> floa
     return longest * math.log10(ordered[-1]["lr"] / ordered[0]["lr"]) / (len(ordered) - 1)
 
 
-def _collapsed(row: Mapping[str, Any], metric: Metric) -> bool:
+def _is_guessing(row: Mapping[str, Any], metric: Metric) -> bool:
     """Whether a run diverged or learnt nothing.
 
     Examples:
-        >>> _collapsed({"f1": 0.02}, Metric()), _collapsed({"f1": 0.9, "diverged_at": 3}, Metric())
+        >>> _is_guessing({"f1": 0.02}, Metric()), _is_guessing({"f1": 0.9, "diverged_at": 3}, Metric())
         (True, True)
-        >>> _collapsed({"loss": 3.3}, METRICS["text"])
+        >>> _is_guessing({"loss": 3.3}, METRICS["text"])
         False
     """
     end = ended(row, metric)
-    return end >= UNIFORM_LOSS if metric.least else end < COLLAPSED_F1
+    return end >= UNIFORM_LOSS if metric.least else end < GUESSING_F1
 
 
 def _paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Interval | None:
@@ -214,7 +214,7 @@ def adamw_curves(size: Size, store: Store) -> pl.DataFrame:
     """Return how candidates ended by learning rate: the mean over seeds of score, slow score and influence.
 
     Columns: ``problem``, ``candidate``, ``lr``, ``value`` with the worst and best seed ``low`` and ``high``, ``slow``,
-    ``influence``, ``collapsed`` and ``seeds``.
+    ``influence``, ``guessing`` and ``seeds``.
     """
     table: list[dict[str, Any]] = []
     for problem, sweep in adamw_plan(size).items():
@@ -236,7 +236,7 @@ def adamw_curves(size: Size, store: Store) -> pl.DataFrame:
                         "high": max(scores),
                         "slow": fmean(slow),
                         "influence": mean_influence_ratio(here),
-                        "collapsed": sum(_collapsed(row, metric) for row in here),
+                        "guessing": sum(_is_guessing(row, metric) for row in here),
                         "seeds": len(here),
                     }
                 )

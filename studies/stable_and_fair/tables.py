@@ -225,7 +225,7 @@ def adamw_parts(table: pl.DataFrame) -> list[Part]:
 
     Examples:
         >>> row = {"problem": "digits", "candidate": "balanced-adamw", "stable": 0.5, "stable_kind": 0.5, "seeds": 1}
-        >>> row |= {"decades": 1.0, "collapsed": 1, "runs": 4, "best": 0.9, "slow": 0.8, "lr": 0.001}
+        >>> row |= {"decades": 1.0, "guessing": 1, "runs": 4, "best": 0.9, "slow": 0.8, "lr": 0.001}
         >>> row |= {"influence": 0.97, "influence_all": 0.9, "clipped_slow": 0.5, "clipped_fast": 0.25}
         >>> adamw_parts(pl.DataFrame([row]))[0].lines()[-1]
         '| balanced-adamw | 0.50 | 0.50 | 1.00 | 1 of 4 | 0.90 / 0.80 at 0.001 | 0.97 | 0.90 | 0.50 / 0.25 |'
@@ -241,7 +241,7 @@ def adamw_parts(table: pl.DataFrame) -> list[Part]:
                 share(row, row["seeds"]),
                 _estimate(row, "stable_kind"),
                 _estimate(row, "decades"),
-                f"{row['collapsed']} of {row['runs']}",
+                f"{row['guessing']} of {row['runs']}",
                 f"{number(row['best'])} / {number(row['slow'])} at {row['lr']:.3g}",
                 number(row["influence"]),
                 number(row["influence_all"]),

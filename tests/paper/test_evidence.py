@@ -114,7 +114,13 @@ def test_gaps_are_those_of_pairs_in_which_both_trained() -> None:
     none = rows.with_columns(
         pl.when(pl.col("method") == "delay-filtered").then(0.1).otherwise(pl.col("f1")).alias("f1")
     )
-    assert {c.pairs for c in e.judge(BY_NUMBER[11], none).compared if c.worse == "delay-filtered"} == {0}
+    lost = e.judge(BY_NUMBER[11], none)
+    assert {c.pairs for c in lost.compared if c.worse == "delay-filtered"} == {0}
+    assert not np.isnan(lost.effect.value)  # that of the comparisons that have pairs
+    few = rows.with_columns(pl.when(pl.col("seed") >= 1006).then(0.1).otherwise(pl.col("f1")).alias("f1"))
+    told = e.judge_at(BY_NUMBER[11], few, 20)
+    assert {c.pairs for c in told.compared} == {6}
+    assert (told.needed, told.least) == (None, 37)  # eleven that can be used reach 0.00114: 2^-10, and 2^-9 does not
 
 
 def test_ranks_and_mean_that_disagree_decide_nothing() -> None:

@@ -230,7 +230,7 @@ def test_the_size_paper_says_first_what_cannot_be_run(
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", "all", "--size", "paper", "--dry-run"]) == 0
     first, *rest = capsys.readouterr().out.splitlines()
-    assert first.startswith("Cannot be run: CIFAR-10 from ImageNet weights, which cannot be downloaded here")
+    assert first.startswith("Cannot be run: CIFAR-10 from ImageNet weights, which this command does not download")
     assert "batch size, number of updates and widths; 16, 3,750, 20 and 50 channels are our reading" in first
     assert rest[-1] == "choose, choose-coarse: 2,679 runs, 2,679 are missing"  # 19 rates and 3 seeds: 329 / 7 * 57
     assert main(["reproduce", "cifar10", "--size", "paper"]) == 2

@@ -31,6 +31,30 @@ def test_wilcoxon_is_scipys_exact_one_without_ties_and_enumeration_with_them() -
     assert s.wilcoxon(tied) == pytest.approx(min(1.0, 2 * np.mean(np.array(sums) <= fewer)))
 
 
+def test_sign_flip_counts_all_changes_of_sign_up_to_forty_pairs() -> None:
+    """Against the distribution of the sum of whole numbers, which is a list of counts; ties and zeros included."""
+    draws = np.random.default_rng(3)
+    for n in (17, 20, 33, 40):
+        whole = draws.integers(-4, 7, n)
+        counts = {0: 1}
+        for size in np.abs(whole).tolist():
+            signed = [(total + sign * size, number) for total, number in counts.items() for sign in (-1, 1)]
+            counts = {}
+            for total, number in signed:
+                counts[total] = counts.get(total, 0) + number
+        extreme = sum(number for total, number in counts.items() if abs(total) >= abs(int(whole.sum())))
+        assert s.sign_flip((0.1 * whole).tolist()) == pytest.approx(extreme / 2**n, rel=1e-12)
+    with pytest.raises(ValueError, match="not finite"):
+        s.sign_flip([0.1] * 19 + [float("nan")])
+
+
+def test_one_difference_among_many_zeros_says_little_about_their_mean() -> None:
+    found = s.mean_interval([0.0] * 19 + [0.3], most=1.0)
+    assert found.low <= 0.0
+    assert found.high == 1.0  # of all draws a third has none
+    assert not found.within(0.02)
+
+
 def test_sign_flip_is_exact_for_few_and_close_to_scipys_for_many() -> None:
     draws = np.random.default_rng(1)
     few, many = draws.normal(0.4, 1.0, 10), draws.normal(0.2, 1.0, 60)

@@ -22,10 +22,12 @@ from latecomer.experiments.pieces import Pieces
 from latecomer.paper.evidence import OURS, PAPER
 from latecomer.paper.evidence_page import write_evidence
 from latecomer.paper.finetuning import FineTuning
+from latecomer.paper.plan import COMPARED
 from latecomer.paper.readings import READINGS
+from latecomer.paper.scale import PLAN
 from latecomer.paper.stages import stage_sweeps
 from latecomer.paper.summaries import band_width
-from latecomer.paper.verdicts import Findings, collect, literal_slow_share, power_table, verdict_table
+from latecomer.paper.verdicts import Findings, _at_looks, collect, literal_slow_share, power_table, verdict_table
 from latecomer.paper.weights import Weights
 
 SHARES = {
@@ -180,10 +182,22 @@ def test_tables_beside_the_verdicts(written: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_look_is_over_when_its_own_seeds_are_there() -> None:
+    seeds = {"judge": [*range(1000, 1019), 1030]}  # twenty, but not the first twenty
+    rows = pl.DataFrame([{"method": m, "seed": seed} for m in COMPARED for seed in seeds["judge"]])
+    assert _at_looks("judge", rows, PLAN) is None
+    whole = pl.concat([rows, rows.filter(seed=1018).with_columns(pl.lit(1019, pl.Int64).alias("seed"))])
+    kept = _at_looks("judge", whole, PLAN)
+    assert kept is not None
+    assert sorted(set(kept["seed"])) == list(range(1000, 1020))
+
+
 def test_without_any_run_every_row_says_so(tmp_path: Path) -> None:
     found = collect(Pieces(tmp_path))
     table = verdict_table(found)
     assert table.filter(pl.col("number") != 12)["verdict"].unique().to_list() == ["not run"]
+    assert "(MNIST, width 0.4)" in table.filter(number=8)["claim"].item()
+    assert "(from a stand-in for ImageNet weights, width 0.25)" in table.filter(number=10)["claim"].item()
     write_evidence(found, tmp_path, "a command", "another")
     assert "There are no judging runs to draw." in (tmp_path / "evidence.html").read_text()
 

@@ -59,15 +59,15 @@ def test_bands_collapses_and_differences(tmp_path: Path) -> None:
             put(store, run, 0.02 if lost else f1, slow_over_fast=0.5 if run.method == "balanced-adamw" else 1.0)
     table = adamw_table(size, store).rows_by_key("candidate", named=True, unique=True)
     ours, theirs = table["balanced-adamw"], table["catch-up-adamw"]
-    assert (ours["stable"], ours["decades"], ours["collapsed"], ours["influence"]) == (
+    assert (ours["stable"], ours["decades"], ours["guessing"], ours["influence"]) == (
         0.4, pytest.approx(4 / 3), 0, 0.5,
     )  # fmt: skip
-    assert (theirs["stable"], theirs["decades"], theirs["collapsed"]) == (0.3, pytest.approx(2 / 3), 3)
+    assert (theirs["stable"], theirs["decades"], theirs["guessing"]) == (0.3, pytest.approx(2 / 3), 3)
     assert theirs["lead_decades"] == pytest.approx(2 / 3)
     assert theirs["lead_best"] == 0.0
     assert ours["lead_best"] is None
     curves = adamw_curves(size, store).filter(pl.col("candidate") == "catch-up-adamw")
-    assert curves["collapsed"].to_list() == [0] * 7 + [1] * 3
+    assert curves["guessing"].to_list() == [0] * 7 + [1] * 3
     assert (curves["low"][9], curves["value"][9]) == (0.02, pytest.approx(0.11))
 
 

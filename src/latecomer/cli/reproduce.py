@@ -36,11 +36,12 @@ _SIZES = {
     "standard": "This is the plan of docs/evidence.md. It takes days on two cores, can be killed at any time, and goes "
     "on where it stopped.",
 }
-_CANNOT = (
-    "Cannot be run: {cifar10}Not in the paper: batch size, number of updates and widths; 16, 3,750, 20 and 50 channels "
-    "are our reading (docs/paper-map.md). All else runs at the paper's sizes."
+_OUR_READING = (
+    "Not in the paper: batch size, number of updates and widths; 16, 3,750, 20 and 50 channels are our reading "
+    "(docs/paper-map.md). MNIST has the paper's grids of hyper-parameters; CIFAR-10 has those of docs/evidence.md, and "
+    "the stages figure and readings belong to size standard."
 )
-_NO_IMAGENET = "CIFAR-10 from ImageNet weights, which cannot be downloaded here: pass a file with --weights. "
+_NO_IMAGENET = "CIFAR-10 from ImageNet weights, which this command does not download: pass a file with --weights. "
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class ReproduceCommand(RunsCommand):
     name: tyro.conf.Positional[Literal["mnist", "cifar10", "all"]]
     """Which experiments."""
     size: Literal["quick", "standard", "paper"] = "quick"
-    """quick: a miniature, minutes, decides nothing; standard: the plan, days; paper: the paper's whole grids."""
+    """quick: a miniature, minutes, decides nothing; standard: the plan, days; paper: the paper's grids on MNIST."""
     out: Path = Path("reproduction")
     """Folder for verdicts, tables, figures and the page."""
     stages: tuple[str, ...] = ()
@@ -110,7 +111,7 @@ class ReproduceCommand(RunsCommand):
         return list(self.stages or own)
 
     def _first_line(self) -> str:
-        return _SIZES.get(self.size) or _CANNOT.format(cifar10="" if self.weights else _NO_IMAGENET)
+        return _SIZES.get(self.size) or ("" if self.weights else f"Cannot be run: {_NO_IMAGENET}") + _OUR_READING
 
     @property
     def _weights_folder(self) -> Path:

@@ -19,7 +19,11 @@ __all__ = [
     "sign_flip", "signed_rank_sum", "wilcoxon", "wilson",
 ]  # fmt: skip
 
-_DRAWS = 200_000
+_DRAWS = 2_000_000
+_FAR = 1e9
+"""In standard errors: a mean of values without any spread, which is not the true one."""
+_EXACT = 40
+"""Up to so many pairs all changes of sign are counted."""
 
 
 def binomial_two_sided(successes: int, trials: int) -> float:
@@ -88,26 +92,41 @@ def signed_rank_sum(differences: Sequence[float]) -> float:
 def sign_flip(differences: Sequence[float], seed: int = 0) -> float:
     """Return the p-value of the mean under random changes of the pairs' signs.
 
-    Up to 16 pairs all changes are tried, so the value is exact; beyond that 200,000 are drawn.
+    Up to 40 pairs all changes are counted, so the value is exact; beyond that two million are drawn.
 
     Examples:
-        >>> sign_flip([1.0] * 10), sign_flip([1.0, -1.0])
-        (0.001953125, 1.0)
+        >>> sign_flip([1.0] * 10), sign_flip([1.0, -1.0]), sign_flip([1.0] * 20) == 2 / 2**20
+        (0.001953125, 1.0, True)
     """
     values = np.asarray(differences, dtype=float)
+    if not np.isfinite(values).all():
+        raise ValueError("Differences that are not finite cannot be compared: count a run without a score as zero")
     n = len(values)
     if not n:
         return 1.0
-    observed = abs(values.sum()) * (1 - 1e-12)
-    if n <= 16:
-        signs = 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
-        return float((np.abs(signs @ values) >= observed).mean())
+    observed = float(abs(values.sum()) - 1e-12 * np.abs(values).sum())  # sums in another order round differently
+    if n <= _EXACT:
+        # Every sum is one of the first half plus one of the second: count the partners of each instead of all pairs.
+        first, second = (_signed_sums(half) for half in (values[: n // 2], values[n // 2 :]))
+        second.sort()
+        above = len(second) - np.searchsorted(second, observed - first, side="left")
+        below = np.searchsorted(second, -observed - first, side="right")
+        extreme = int(above.sum()) + int(below.sum())
+        return min(1.0, extreme / (1 << n))
     draws = np.random.default_rng(seed)
-    extreme = 0
-    for _ in range(10):
-        signs = 1 - 2 * draws.integers(0, 2, size=(_DRAWS // 10, n))
+    extreme, chunk = 0, _DRAWS // 40
+    for _ in range(40):
+        signs = 1 - 2 * draws.integers(0, 2, size=(chunk, n), dtype=np.int8)
         extreme += int((np.abs(signs @ values) >= observed).sum())
     return (extreme + 1) / (_DRAWS + 1)
+
+
+def _signed_sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sums of values under all changes of their signs."""
+    sums = np.zeros(1)
+    for value in values:
+        sums = np.concatenate([sums - value, sums + value])
+    return sums
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -157,8 +176,17 @@ def wilson(successes: int, trials: int, level: float = 0.9) -> Interval:
     return Interval(share, middle - spread, middle + spread)
 
 
-def mean_interval(values: Sequence[float], level: float = 0.9, seed: int = 0) -> Interval:
+def mean_interval(values: Sequence[float], level: float = 0.9, seed: int = 0, most: float = math.inf) -> Interval:
     """Return a mean with its bootstrap-t interval, which does not ask for a normal distribution.
+
+    A draw whose values are all the same is as far from the mean as can be. So a single value that differs makes the
+    interval wide, not narrow.
+
+    Args:
+        values: The values.
+        level: Of the interval.
+        seed: Of the bootstrap.
+        most: No value can be larger than this, or smaller than its negative, and neither can an end of the interval.
 
     Examples:
         >>> found = mean_interval([0.1, 0.2, 0.3, 0.2, 0.1, 0.3])
@@ -174,10 +202,10 @@ def mean_interval(values: Sequence[float], level: float = 0.9, seed: int = 0) ->
         return Interval(mean, mean, mean)
     drawn = x[np.random.default_rng(seed).integers(0, n, size=(10_000, n))]
     errors = drawn.std(axis=1, ddof=1) / math.sqrt(n)
-    usable = errors > 0
-    t = (drawn.mean(axis=1)[usable] - mean) / errors[usable]
+    away = drawn.mean(axis=1) - mean
+    t = np.where(errors > 0, away / np.where(errors > 0, errors, 1.0), np.sign(away) * _FAR)
     low, high = np.quantile(t, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(mean, mean - float(high) * error, mean - float(low) * error)
+    return Interval(mean, max(-most, mean - float(high) * error), min(most, mean - float(low) * error))
 
 
 def normal_quantile(probability: float) -> float:

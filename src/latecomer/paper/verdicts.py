@@ -36,7 +36,7 @@ from .readings import reading_rows
 from .scale import PLAN, Scale
 from .stages import Progress, progress
 from .statistics import mean_interval, wilcoxon
-from .weights import Weights
+from .weights import GIVEN, Weights
 
 __all__ = [
     "THRESHOLDS", "Findings", "collect", "comparison_table", "literal_slow_share", "power_table", "threshold_table",
@@ -88,6 +88,15 @@ class Findings:
         rows = self.rows(claim)
         return Judgement(claim, "not run", 0, ()) if rows is None else judge(claim, rows, trained)
 
+    def worded(self, claim: Claim) -> str:
+        """Return the claim, with what its runs differ in from the paper's."""
+        width = f"width {self.scale.curve_width or 1:g}"
+        if self.fine is not None and self.fine.weights.task == GIVEN:
+            start = "the given weights"
+        else:
+            start = f"a stand-in for ImageNet weights, width {self.scale.tuned_width:g}"
+        return claim.text + {"judge": "", "curves": f" (MNIST, {width})", "cifar10": f" (from {start})"}[claim.study]
+
     @property
     def missing(self) -> list[str]:
         """The stages that are not complete."""
@@ -117,10 +126,13 @@ def _at_looks(study: str, rows: pl.DataFrame | None, scale: Scale) -> pl.DataFra
         return None
     claims = [claim for claim in scale.claims if claim.study == study]
     looks = claims[0].looks
-    counts = dict(rows.group_by("method").agg(pl.col("seed").n_unique()).iter_rows())
-    if any(counts.get(method, 0) < looks[0] for claim in claims for method in claim.methods):
+    seeds = {method: set(own) for method, own in rows.group_by("method").agg(pl.col("seed")).iter_rows()}
+    complete = {
+        method: max((look for look in looks if own.issuperset(scale.seeds[:look])), default=0)
+        for method, own in seeds.items()
+    }
+    if any(not complete.get(method) for claim in claims for method in claim.methods):
         return None
-    complete = {method: max((look for look in looks if look <= n), default=0) for method, n in counts.items()}
     kept = [(pl.col("method") == method) & pl.col("seed").is_in(scale.seeds[:n]) for method, n in complete.items()]
     return rows.filter(pl.any_horizontal(kept))
 
@@ -148,7 +160,8 @@ def _worded(found: Judgement, decides: bool = True) -> str:
     few = " to ".join(map(str, dict.fromkeys((used[0], used[-1]))))
     some = f"; {few} of the pairs can be used" if used[0] < found.pairs else ""
     if found.needed is None:
-        return f"undecided: how many pairs would decide cannot be told{some}"
+        told = "how many pairs would decide cannot be told"
+        return f"undecided: {told if found.least is None else f'at least {found.least:,} pairs would decide'}{some}"
     (needed, verdict), last = found.needed, found.claim.looks[-1]
     beyond = f", and the plan ends at {last}" if needed > last else ""
     return f"undecided: about {needed:,} pairs would decide ({verdict}){beyond}{some}"
@@ -161,7 +174,7 @@ def verdict_table(found: Findings) -> pl.DataFrame:
         judged = found.judgement(claim)
         effect = judged.effect
         numbers = (_rounded(effect.value), _rounded(effect.low), _rounded(effect.high), judged.pairs)
-        rows.append((claim.number, claim.text, claim.whose, *numbers, _worded(judged, found.scale.decides),
+        rows.append((claim.number, found.worded(claim), claim.whose, *numbers, _worded(judged, found.scale.decides),
                      command_of(claim.study, found.scale)))  # fmt: skip
     rows.append(_delay_model(found.scale))
     columns = ["number", "claim", "whose", "effect", "low", "high", "pairs", "verdict", "command"]
@@ -315,6 +328,8 @@ def threshold_table(found: Findings) -> pl.DataFrame:
         for trained in THRESHOLDS:
             judged = found.judgement(claim, trained)
             numbers = [_rounded(value) for value in (judged.effect.value, judged.effect.low, judged.effect.high)]
-            table.append((claim.number, claim.text, trained, *numbers, judged.pairs, _threshold_verdict(judged, found)))
+            table.append(
+                (claim.number, found.worded(claim), trained, *numbers, judged.pairs, _threshold_verdict(judged, found))
+            )
     columns = ["number", "claim", "threshold", "effect", "low", "high", "pairs", "verdict"]
     return pl.DataFrame(table, schema=columns, orient="row", infer_schema_length=None)
