@@ -161,7 +161,7 @@ def _worded(found: Judgement, decides: bool = True) -> str:
     some = f"; {few} of the pairs can be used" if used[0] < found.pairs else ""
     if found.needed is None:
         told = "how many pairs would decide cannot be told"
-        return f"undecided: {told if found.least is None else f'at least {found.least:,} pairs would decide'}{some}"
+        return f"undecided: {told if found.least is None else f'at least {found.least:,} pairs are needed to decide'}{some}"
     (needed, verdict), last = found.needed, found.claim.looks[-1]
     beyond = f", and the plan ends at {last}" if needed > last else ""
     return f"undecided: about {needed:,} pairs would decide ({verdict}){beyond}{some}"
