@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,11 @@ def is_large(batch: Any) -> int:
     return int(batch[0].abs().max() > 1.8)
 
 
-def epochs() -> lc.Task:
-    """A dataset in epochs, whose batches are known by ticket number and not by seed."""
+def epochs(group_fn: Any = is_large) -> lc.Task:
+    """A dataset in epochs, whose batches are known by ticket number and the run's seed, not by the ticket's seed."""
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(60, 2))).float()
     data = torch.utils.data.TensorDataset(x, x.sum(1, keepdim=True))
-    return lc.Task(nn.Linear(2, 1), loss, data, batch_size=4, group_fn=is_large, groups=("usual", "large"), seed=3)
+    return lc.Task(lambda: nn.Linear(2, 1), loss, data, batch_size=4, group_fn=group_fn, groups=("usual", "large"))
 
 
 @pytest.mark.parametrize("policy", [None, "rennala"])
@@ -33,12 +34,33 @@ def test_the_batches_of_a_task_decide_how_long_jobs_take(policy: str | None) -> 
     task = epochs()
     options = {} if policy is None else {"policy": lc.policy.POLICIES[policy](3)}
     trace = SampleCost(4, cost=(1.0, 9.0), task=task).trace(steps=1300, seed=1, **options)  # more than a block of jobs
+    assert trace.header.groups == ("usual", "large")
+    here = task.with_seed(1)
     for ticket, sample, group in zip(trace.ticket.tolist(), trace.sample.tolist(), trace.group.tolist(), strict=True):
-        assert group == is_large(task.batch_of(ticket, sample, 0))
+        assert group == is_large(here.batch_of(ticket, sample, 0))
     assert {0, 1} == set(trace.group.tolist())
     np.testing.assert_allclose(trace.end - trace.start, np.where(trace.group == 1, 9.0, 1.0))
     run = lc.simulate(task, "async-sgd" if policy is None else policy, trace, lr=0.05, **options)
     assert (run.trace.group == trace.group).all()
+
+
+def test_the_seed_of_the_trace_draws_the_epochs_as_that_of_fit_does(tmp_path: Path) -> None:
+    task = epochs()
+    ends = [lc.simulate(task, "momentum", WorkerSpeeds([1.0, 2.0]).trace(40, seed=s), lr=0.05).state for s in (0, 1)]
+    assert not torch.equal(ends[0]["weight"], ends[1]["weight"])
+    recorded = tmp_path / "run.parquet"
+    run = lc.fit(task, method="momentum", lr=0.05, workers=2, engine="inline", steps=30, seed=7, record=recorded)
+    again = lc.simulate(epochs(), "momentum", lc.Trace.load(recorded), lr=0.05, seed=7)
+    assert all(torch.equal(run.state[name], again.state[name]) for name in run.state)
+    assert task.seed == 0  # a run leaves the task as it was
+
+
+@pytest.mark.parametrize(("found", "message"), [(99, "group <= 1"), ("long", "whole number"), (-1, "group >= 0")])
+def test_what_group_fn_returns_is_checked(found: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"group_fn of ticket 0: .*{message}.*names usual, large"):
+        SampleCost(2, cost=(1.0, 2.0), task=epochs(lambda batch: found)).trace(5)
+    yes = SampleCost(2, cost=(1.0, 2.0), task=epochs(lambda batch: bool(is_large(batch)))).trace(50)
+    assert {0, 1} == set(yes.group.tolist())
 
 
 def test_groups_that_are_not_those_of_the_batches_are_refused() -> None:

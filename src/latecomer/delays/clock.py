@@ -61,6 +61,12 @@ class ClockModel(DelayModel):
     """Share of every group of samples, fastest first."""
     server_seconds: float = 0.0
     """Seconds per arrival that the server is busy."""
+
+    @property
+    def _group_names(self) -> tuple[str, ...]:
+        """Names of the groups, fastest first."""
+        return group_names(group_shares(None, self.shares))
+
     _ties = "ticket"
 
     @abstractmethod
@@ -86,7 +92,7 @@ class ClockModel(DelayModel):
         return self._clocked_trace(steps, seed, Async())
 
     def _clocked_trace(self, steps: int, seed: int, policy: Policy) -> Trace:
-        groups, jobs = group_names(group_shares(None, self.shares)), self.jobs(seed)
+        groups, jobs = self._group_names, self.jobs(seed)
         if not callable(jobs):
             raise TypeError(
                 f"The jobs method of {self!r} returned {repr(jobs)[:200]} (expected a function of ticket and worker, "
@@ -279,19 +285,25 @@ class SampleCost(ClockModel):
     def __repr__(self) -> str:
         cost = getattr(self.cost, "__name__", "function") if callable(self.cost) else list(self.cost)
         own = "" if len(set(self.speeds)) == 1 else f", speeds={list(self.speeds)}"
-        groups = f"shares={list(self.shares)}" if self.task is None else f"task={self.task.name}"
-        options = f"cost={cost}, {groups}{own}, dependent={self.dependent}"
+        if self.task is not None:
+            return f"SampleCost(workers={self.workers}, cost={cost}, task={self.task.name}{own})"
+        options = f"cost={cost}, shares={list(self.shares)}{own}, dependent={self.dependent}"
         return f"SampleCost(workers={self.workers}, {options})"
+
+    @property
+    def _group_names(self) -> tuple[str, ...]:
+        """Names of the groups: the task's, if it has one."""
+        return tuple(getattr(self.task, "group_names", ())) or super()._group_names
 
     def jobs(self, seed: int) -> Jobs:
         """Return the durations: a ticket's job takes as long under every policy, on the same worker."""
-        generator = stream(seed, "independent durations")
+        generator, task = stream(seed, "independent durations"), self._task_of(seed)
         blocks: list[tuple[list[int], Callable[[int, int], float]]] = []
 
         def grow() -> None:
             first = _BLOCK * len(blocks)
             seeds = sample_seeds(seed, _BLOCK, first=first)
-            group = self._group(seeds, first)
+            group = self._group(seeds, task, first)
             costed = seeds if self.dependent else generator.integers(2**64, size=_BLOCK, dtype=np.uint64)
             blocks.append((group.tolist(), self._durations(costed, group if self.dependent else self._group(costed))))
 
@@ -308,7 +320,7 @@ class SampleCost(ClockModel):
         """Return the schedule in which every arrival is an update, with all samples drawn at once."""
         n = self.workers + steps - 1
         seeds = sample_seeds(seed, n)
-        group = self._group(seeds)
+        group = self._group(seeds, self._task_of(seed))
         costed = (
             seeds if self.dependent else stream(seed, "independent durations").integers(2**64, size=n, dtype=np.uint64)
         )
@@ -330,15 +342,19 @@ class SampleCost(ClockModel):
             workers=self.workers,
             seed=seed,
             model=repr(self),
-            groups=group_names(self.shares),
+            groups=self._group_names,
             group=group[np.array(ticket)],
             end=np.array(end),
         )
 
-    def _group(self, seeds: NDArray[np.uint64], first: int = 0) -> NDArray[np.int16]:
+    def _task_of(self, seed: int) -> Any:
+        """Return the task as a run on this seed has it: its epochs depend on the seed."""
+        return None if self.task is None else self.task.with_seed(seed)
+
+    def _group(self, seeds: NDArray[np.uint64], task: Any = None, first: int = 0) -> NDArray[np.int16]:
         """Return the groups of tickets from their seeds; a task needs their numbers, from ``first`` on, too."""
-        if self.task is not None:
-            groups = [self.task.group_of(first + i, seed) for i, seed in enumerate(seeds.tolist())]
+        if task is not None:
+            groups = [task.group_of(first + i, seed) for i, seed in enumerate(seeds.tolist())]
             return np.array(groups, dtype=np.int16)
         if self.group_of is None:
             return groups_from(uniforms(seeds), self.shares)

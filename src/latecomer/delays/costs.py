@@ -24,6 +24,11 @@ class _Around(ClockModel):
         self.model, self.workers, self.shares, self._ties = model, own_workers(model), model.shares, model._ties
         self.server_seconds = model.server_seconds
 
+    @property
+    def _group_names(self) -> tuple[str, ...]:
+        """Names of the groups of the model inside."""
+        return self.model._group_names
+
     def jobs(self, seed: int) -> Jobs:
         """Return the jobs of the model inside."""
         return self.model.jobs(seed)

@@ -160,8 +160,9 @@ def _worded(found: Judgement, decides: bool = True) -> str:
     few = " to ".join(map(str, dict.fromkeys((used[0], used[-1]))))
     some = f"; {few} of the pairs can be used" if used[0] < found.pairs else ""
     if found.needed is None:
-        told = "how many pairs would decide cannot be told"
-        return f"undecided: {told if found.least is None else f'at least {found.least:,} pairs are needed to decide'}{some}"
+        least = found.least
+        told = "how many pairs would decide cannot be told" if least is None else f"at least {least:,} pairs are needed"
+        return f"undecided: {told}{some}"
     (needed, verdict), last = found.needed, found.claim.looks[-1]
     beyond = f", and the plan ends at {last}" if needed > last else ""
     return f"undecided: about {needed:,} pairs would decide ({verdict}){beyond}{some}"

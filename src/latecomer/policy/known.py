@@ -23,6 +23,8 @@ _LIBRARY: tuple[type[Policy], ...] = (
     Async, Synchronous, Ringmaster, RingmasterStop, Rennala, AsyncMiniBatch, FedBuff, Ringleader,
 )  # fmt: skip
 
+_BY_METHOD = {"sync-minibatch": Synchronous.name}
+"""Names of methods whose policy is called otherwise."""
 POLICIES: Mapping[str, type[Policy]] = MappingProxyType({policy.name: policy for policy in _LIBRARY})
 """The policies that come with the library, by name."""
 
@@ -45,6 +47,7 @@ def as_policy(policy: PolicyLike | None, workers: int, options: Mapping[str, Any
     if policy is None:
         return Async()
     if isinstance(policy, str):
+        policy = _BY_METHOD.get(policy, policy)
         if policy not in POLICIES:
             raise ValueError(unknown("policy", policy, POLICIES))
         policy = POLICIES[policy]

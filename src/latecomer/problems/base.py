@@ -87,6 +87,13 @@ class Problem(ABC):
         u = uniforms(np.array([sample], dtype=np.uint64))
         return int(groups_from(u, self.shares or (1.0 / self.groups,) * self.groups)[0])
 
+    def with_seed(self, seed: int) -> Problem:
+        """Return the problem for a run whose samples this seed draws; by default tickets have all that it decides.
+
+        For data drawn without replacement: the seed gives the order of its epochs.
+        """
+        return self
+
     @property
     def own_groups(self) -> bool:
         """Whether the batch of a ticket has a group of its own, so that a schedule cannot choose it; False here."""

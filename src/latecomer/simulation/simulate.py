@@ -72,6 +72,7 @@ class Simulation(Driver):
         callbacks: Sequence[Callback] = (),
     ) -> None:
         header = trace.header
+        problem = problem.with_seed(header.seed)
         self.problem, self.trace, self.steps, self._bf16 = problem, trace, len(trace), bf16
         self.state = RunState(
             problem,
@@ -148,7 +149,8 @@ class Simulation(Driver):
                 raise ValueError(
                     f"Ticket {ticket.number} is of group {group} in the trace, and its batch of group {own} in the "
                     "task, so delays would not follow the data: make the trace with lc.delays.SampleCost(workers, "
-                    "cost, task=task), or with a model without groups, such as lc.delays.WorkerSpeeds(durations)"
+                    "cost, task=task) and the same task, or with a model without groups, such as "
+                    "lc.delays.WorkerSpeeds(durations)"
                 )
         points = self.state.slots.memory(ticket.number)
         job = (ticket.number, ticket.sample, group, ticket.version)

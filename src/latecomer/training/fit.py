@@ -188,8 +188,7 @@ def fit(
     }  # fmt: skip
     problem = _problem(model, loss_fn, dataset, {k: v for k, v in task_arguments.items() if v is not NOT_GIVEN})
     if isinstance(problem, Task):
-        problem.seed = seed
-        scheduler = scheduler or problem.scheduler
+        problem, scheduler = problem.with_seed(seed), scheduler or problem.scheduler
     steps = _steps(steps, epochs, problem)
     if by_default and (advice := too_few(rule.name, steps)):
         warn(advice)

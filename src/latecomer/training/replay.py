@@ -123,7 +123,7 @@ def replay(
     own_groups = _groups(about, rule, same_rule=rule.name == recorded)
     groups = own_groups if param_groups is None else param_groups
     if isinstance(problem, Task):
-        problem.seed, scheduler = trace.header.seed, scheduler or problem.scheduler
+        scheduler = scheduler or problem.scheduler
     if trace.header.groups != ("all",) and len(trace.header.groups) != problem.groups:
         raise ValueError(
             f"{path.name} is the record of another task: it has {len(trace.header.groups)} groups, this one "

@@ -58,7 +58,8 @@ class Task(Problem):
         scheduler: Function of the optimizer that returns a learning-rate scheduler.
         param_groups: Function of the model that returns torch's param groups, or a mapping from name patterns to
             options; see `fit`.
-        seed: Draws the epochs; set by `fit` and `replay`.
+        seed: Draws the epochs where a task is used by itself. In a run they follow the seed of `fit`, or of the trace
+            in `simulate` and `replay`.
         name: Name shown to people.
 
     Examples:
@@ -148,6 +149,12 @@ class Task(Problem):
             simple["drop_last"] = "False"
         return simple | {name: type_and_length(part) for name, part in parts.items() if part is not None}
 
+    def with_seed(self, seed: int) -> Task:
+        """Return the same task, whose epochs this seed draws."""
+        other = copy.copy(self)
+        other.seed, other._drawn = seed, None
+        return other
+
     def model(self, seed: int) -> nn.Module:
         """Return a copy of the user's model."""
         if isinstance(self._model, nn.Module):
@@ -218,7 +225,15 @@ class Task(Problem):
             return 0
         parts = self.micro_batches(number, sample, 0)
         self._drawn = number, parts
-        return max(whole_number("group", self._group_fn(batch), most=self.groups - 1) for _, batch in parts)
+        found = [self._group_fn(batch) for _, batch in parts]
+        try:
+            return max(
+                whole_number("group", int(group) if isinstance(group, bool) else group, most=self.groups - 1)
+                for group in found
+            )
+        except (TypeError, ValueError) as error:
+            names = ", ".join(self.group_names)
+            raise type(error)(f"group_fn of ticket {number}: {error}; groups= has the names {names}") from None
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Return the loss of a batch, computed under ``torch.autocast`` if the task says so."""
