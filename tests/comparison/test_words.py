@@ -37,35 +37,51 @@ def results(methods: tuple[str, ...] = METHODS, delays: tuple[str, ...] = tuple(
 def test_every_sentence_follows_from_the_table() -> None:
     text = conclusion(results())
     assert text[0] == (
-        "**All together**: 5 methods on 6 instances (problem, delay model, seed). Most often within twice the fastest "
-        "time: `momentum` 100 %, `async-sgd` 50 % and `sync-minibatch` 50 % of the instances that all methods were run "
-        "on."
+        "**All together**: 5 methods in 2 settings (problem, delay model). Most often within twice the fastest "
+        "method's time, in per cent of the seeds in settings that all were run in: `momentum` 100 %, `async-sgd` 50 % and "
+        "`sync-minibatch` 50 %, as 2 others."
     )
-    assert (
-        text[1] == "**quadratic**, fastest: `momentum`, `rate-free` (slow-samples); `ordered-momentum` (independent)."
+    assert text[1] == (
+        "**quadratic**, fastest by the median over 3 seeds: `momentum`, `rate-free` (slow-samples); "
+        "`ordered-momentum` (independent)."
     )
     assert text[2] == (
         "**Waiting**: with one rule, SGD, not waiting (`async-sgd`) is faster than `sync-minibatch` in 1 and slower in "
-        "1 of 2 cases (1.00 of its time, 0.50 to 1.50, where both reach the target). It does not pay on quadratic "
-        "under independent."
+        "1 of 2 settings (2 where both reach the target: 1.00 times as long, 0.50 to 1.50). Waiting is faster on "
+        "quadratic under independent."
     )
-    assert "largest for `ordered-momentum` 4.00, " in text[3]
-    assert text[4] == (  # a miss is slower, and has no ratio
-        "**The paper's ordering**: `ordered-momentum` is faster than `momentum` in 1 and slower in 1 of 2 cases (0.50 "
-        "of its time where both reach the target)."
+    assert "is from the largest on `ordered-momentum` 4.00 (above 1 in 3 of 3), " in text[3]
+    assert text[4].endswith(  # a miss is slower, and has no ratio
+        "`ordered-momentum` is faster than `momentum` in 1 and slower in 1 of 2 settings (1 where both reach the "
+        "target: 0.50 times as long)."
     )
-    assert text[5] == (
-        "**Ours**: `rate-free` is faster than `momentum` in 0 and slower in 1 of 2 cases (1.00 of its time where "
-        "both reach the target)."
+    assert text[5] == (  # a tie is neither
+        "**Rules of this library**: `rate-free` is faster than `momentum` in 0 and slower in 1 of 2 settings (1 where "
+        "both reach the target: 1.00 times as long)."
     )
-    assert "at an end of its range in 2 of 8 cases" in text[6]  # rate-free has no learning rate
-    assert "run on 3, times are known to 1/12 of a run" in text[6]
+    assert "of 8 chosen learning rates 2 are at an end of their range" in text[6]  # rate-free has no learning rate
+    assert "there are 3 seeds to judge on, times are known to about 1/12 of the arrivals" in text[6]
+
+
+def test_ties_and_settings_that_neither_reaches_are_no_wins() -> None:
+    found = results()
+    late = found.runs.with_columns(pl.when(pl.col("delays") == "independent").then(INF).otherwise(20.0).alias("time"))
+    text = conclusion(Results(found.comparison, found.targets, late, {}, {}))
+    assert text[2] == (
+        "**Waiting**: with one rule, SGD, not waiting (`async-sgd`) is faster than `sync-minibatch` in 0 and slower in "
+        "0 of 2 settings (neither reaches the target in 1; 1 where both reach the target: 1.00 times as long)."
+    )
+    never = late.with_columns(pl.lit(INF).alias("time"))
+    text = conclusion(Results(found.comparison, found.targets, never, {}, {}))
+    assert text[0].endswith("No method reaches a target that all methods were run on.")
+    assert text[1].endswith("none reaches the target (slow-samples, independent).")
 
 
 def test_what_was_not_compared_is_left_out() -> None:
     text = conclusion(results(("momentum", "rate-free"), ("slow-samples",)))
-    assert [sentence.split("**")[1] for sentence in text] == ["All together", "quadratic", "Ours", "Doubts"]
-    text = conclusion(results(("ordered-momentum",), ("slow-samples",)))
-    assert text[1] == "**quadratic**, fastest: none reaches the target (slow-samples)."
+    assert [sentence.split("**")[1] for sentence in text] == [
+        "All together", "quadratic", "Rules of this library", "Doubts",
+    ]  # fmt: skip
+    assert conclusion(results(("ordered-momentum",), ("slow-samples",))) == []  # nothing is compared
     empty = results()
     assert conclusion(Results(empty.comparison, {}, pl.DataFrame(schema=_RUN), {}, {})) == []

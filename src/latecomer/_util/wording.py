@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["in_short", "listed", "percent"]
+__all__ = ["counted", "in_short", "listed", "percent"]
 
 
 def in_short(error: BaseException) -> str:
@@ -28,6 +28,16 @@ def listed(words: Sequence[str]) -> str:
         ('a', 'a, b and c')
     """
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number of things.
+
+    Examples:
+        >>> counted(1, "method"), counted(1200, "run")
+        ('1 method', '1,200 runs')
+    """
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 def percent(share: float) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from .._util.wording import percent
+from .._util.wording import counted, percent
 from ..report.html import TablePart, cell, marked_up
 from ..report.markdown import Part, write_page
 from ..report.page import Drawn, write_html, write_tables
@@ -53,7 +53,9 @@ def write_comparison(found: Results, folder: Path, made_by: str, goes_on: str) -
         for part in parts
     ]
     words = conclusion(found)
-    write_page(folder, "comparison", "methods on one clock", in_markdown, made_by, words=words)
+    small = ["**The quick size**: short runs, few configurations and seeds. It ranks nothing."]
+    told = [*(small if words and found.comparison.size == "quick" else ()), *words]
+    write_page(folder, "comparison", "methods on one clock", in_markdown, made_by, words=told)
     plan = found.comparison
     return write_html(
         folder,
@@ -62,7 +64,7 @@ def write_comparison(found: Results, folder: Path, made_by: str, goes_on: str) -
         _figures(found),
         plan=plan,
         counts=", ".join(
-            _counted(len(several), what)
+            counted(len(several), what)
             for several, what in ((plan.methods, "method"), (plan.problems, "problem"), (plan.delays, "delay model"))
         )
         + f", {plan.workers} workers",
@@ -113,10 +115,6 @@ def _parts(found: Results, summary: pl.DataFrame) -> list[TablePart]:
         words = f"Target: {setting.metric} {goal}. {setting.arrivals:,} arrivals where every arrival is an update."
         parts.append(TablePart(f"{each.problem}-{each.delays}", title, words, table))
     return parts
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")
 
 
 def _winners(summary: pl.DataFrame) -> list[dict[str, Any]]:

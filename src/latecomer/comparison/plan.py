@@ -115,7 +115,7 @@ class Comparison:
             options=dict(options), delay_options=delay_options,
         )  # fmt: skip
         own = METHODS[method].policy_options(options)  # what a schedule depends on
-        same = replace(run, seed=TUNING_SEED, problem="", problem_options={}, options=own)
+        same = replace(run, problem="", problem_options={}, options=own)
         steps = _arrivals_in_time(json.dumps(same.as_dict()))
         return replace(run, steps=steps, evaluate_every=math.ceil(steps / evaluations))
 

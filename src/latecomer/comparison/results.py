@@ -88,7 +88,7 @@ class Results:
         has_rate, at_end = pl.col("options").str.contains("lr=").any(), pl.col("rate").is_not_null().mean()
         ends = self.summary().group_by("method").agg(pl.when(has_rate).then(at_end).alias("rate at an end"))
         return shares.join(ends, on="method", maintain_order="left").sort(
-            "within 2", "solved", descending=True, maintain_order=True
+            "within 2", "solved", "fastest", descending=True, maintain_order=True
         )
 
     def profiles(self, problem: str | None = None, factors: Sequence[float] = FACTORS) -> pl.DataFrame:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from .._util.wording import listed, percent
+from .._util.wording import counted, listed, percent
 from .results import Results
 from .statistics import median
 
@@ -28,25 +28,32 @@ def conclusion(found: Results) -> list[str]:
     Sentences that need methods or delay models that were not compared are left out. Code is in backticks.
     """
     summary = found.summary()
-    if summary.is_empty():
+    if summary["method"].n_unique() < 2:
         return []
-    lines = [_overall(found), *_per_problem(summary)]
-    lines += [*_waiting(summary), *_slow_samples(summary), *_paper(summary), *_ours(summary)]
+    lines = [_overall(found, summary), *_per_problem(found, summary)]
+    lines += [*_waiting(summary), *_slow_samples(found), *_ordering(summary), *_ours(summary)]
     return [*lines, _doubts(found, summary)]
 
 
-def _overall(found: Results) -> str:
-    table = found.overall()
+def _overall(found: Results, summary: pl.DataFrame) -> str:
+    table = found.overall().filter(pl.col("within 2") > 0)
+    methods, settings = summary["method"].n_unique(), summary.select("problem", "delays").n_unique()
+    what = f"**All together**: {counted(methods, 'method')} in {counted(settings, 'setting')} (problem, delay model)"
+    if table.is_empty():
+        return f"{what}. No method reaches a target that all methods were run on."
     best = [f"{_code(row['method'])} {percent(row['within 2'])}" for row in table.head(_BEST).iter_rows(named=True)]
-    instances = found.runs.select("problem", "delays", "seed").n_unique()
+    last = table["within 2"][min(_BEST, table.height) - 1]
+    tied = table[_BEST:].filter(pl.col("within 2") == last).height
+    more = f", as {counted(tied, 'other')}" if tied else ""
     return (
-        f"**All together**: {table.height} methods on {instances} instances (problem, delay model, seed). Most often "
-        f"within twice the fastest time: {listed(best)} of the instances that all methods were run on."
+        f"{what}. Most often within twice the fastest method's time, in per cent of the seeds in settings that all "
+        f"were run in: {listed(best)}{more}."
     )
 
 
-def _per_problem(summary: pl.DataFrame) -> Iterator[str]:
+def _per_problem(found: Results, summary: pl.DataFrame) -> Iterator[str]:
     """Yield per problem the fastest methods under each delay model; those that tie are all fastest."""
+    seeds = counted(len(found.comparison.seeds), "seed")
     for (problem,), own in summary.group_by(["problem"], maintain_order=True):
         named: dict[str, list[str]] = {}
         for (delays,), rows in own.group_by(["delays"], maintain_order=True):
@@ -55,75 +62,85 @@ def _per_problem(summary: pl.DataFrame) -> Iterator[str]:
             more = f" and {len(tied) - _BEST} more" if len(tied) > _BEST else ""
             names = ", ".join(map(_code, tied[:_BEST])) + more if tied else "none reaches the target"
             named.setdefault(names, []).append(str(delays))
-        yield (
-            f"**{problem}**, fastest: " + "; ".join(f"{who} ({', '.join(where)})" for who, where in named.items()) + "."
-        )
+        each = "; ".join(f"{who} ({', '.join(where)})" for who, where in named.items())
+        yield f"**{problem}**, fastest by the median over {seeds}: {each}."
 
 
 def _waiting(summary: pl.DataFrame) -> Iterator[str]:
     asynchronous, waiting = _PEERS
     ratios = _ratios(summary, asynchronous, waiting)
     if ratios:
-        not_paying = [f"{problem} under {delays}" for (problem, delays), ratio in ratios.items() if ratio >= 1.0]
-        where = f"It does not pay on {listed(not_paying)}" if not_paying else "It pays in all of them"
+        slower = [f"{problem} under {delays}" for (problem, delays), ratio in ratios.items() if ratio > 1.0]
+        where = f" Waiting is faster on {listed(slower)}." if slower else ""
         against = _against(ratios, waiting)
-        yield f"**Waiting**: with one rule, SGD, not waiting ({_code(asynchronous)}) {against}. {where}."
+        yield f"**Waiting**: with one rule, SGD, not waiting ({_code(asynchronous)}) {against}.{where}"
 
 
-def _slow_samples(summary: pl.DataFrame) -> Iterator[str]:
-    """Yield how far the slow group is behind under delays that follow the data, relative to the control."""
-    behind: dict[str, list[float]] = {}
-    for (_, method), own in summary.group_by(["problem", "method"], maintain_order=True):
-        losses = {row["delays"]: row["loss_slow"] for row in own.iter_rows(named=True)}
-        dependent, control = (losses.get(delays) or math.nan for delays in (_DEPENDENT, _CONTROL))
-        if math.isfinite(dependent / control):
-            behind.setdefault(str(method), []).append(dependent / control)
-    middle = sorted(((median(values), method) for method, values in behind.items()), reverse=True)
-    if len(middle) < 2:
+def _slow_samples(found: Results) -> Iterator[str]:
+    """Yield how far the slow group is behind under delays that follow the data, over the control on the same seed."""
+    losses = found.runs.filter(pl.col("delays").is_in([_DEPENDENT, _CONTROL])).pivot(
+        "delays", index=["problem", "method", "seed"], values="loss_slow"
+    )
+    if not {_DEPENDENT, _CONTROL} <= set(losses.columns):
         return
-    worst = [f"{_code(method)} {ratio:.2f}" for ratio, method in middle[:_BEST]]
-    best = [f"{_code(method)} {ratio:.2f}" for ratio, method in middle[::-1][:_BEST]]
+    ratio = losses.with_columns((pl.col(_DEPENDENT) / pl.col(_CONTROL)).alias("ratio"))
+    several = []
+    for (method,), own in ratio.filter(pl.col("ratio").is_finite()).group_by(["method"], maintain_order=True):
+        values = own["ratio"].to_list()
+        several.append((median(values), sum(value > 1 for value in values), len(values), str(method)))
+    several.sort(reverse=True)
+    if len(several) < 2:
+        return
+    words = [f"{_code(method)} {middle:.2f} (above 1 in {above} of {of})" for middle, above, of, method in several]
+    shown = f"from the largest on {listed(words)}"
+    if len(several) > 2 * _BEST:
+        shown = f"largest for {listed(words[:_BEST])}, and smallest for {listed(words[-_BEST:])}"
     yield (
-        f"**Slow samples**: the last loss of the slow group when delays follow the data, over that when they do not "
-        f"(median over problems), is largest for {listed(worst)} and smallest for {listed(best)}."
+        "**Slow samples**: the last loss of the slow group when delays follow the data, over that when they do not "
+        f"(same problem and seed, tuned separately; the median, where 1 is no difference), is {shown}."
     )
 
 
-def _paper(summary: pl.DataFrame) -> Iterator[str]:
+def _ordering(summary: pl.DataFrame) -> Iterator[str]:
     ratios = _ratios(summary, _ORDERED, _UNORDERED)
     if ratios:
-        yield f"**The paper's ordering**: {_code(_ORDERED)} {_against(ratios, _UNORDERED)}."
+        against = _against(ratios, _UNORDERED)
+        yield f"**Ordering**, by Algorithm 1 of Bringing Order to Asynchronous SGD: {_code(_ORDERED)} {against}."
 
 
 def _ours(summary: pl.DataFrame) -> Iterator[str]:
     several = [(method, _ratios(summary, method, _UNORDERED)) for method in _OURS]
     words = [f"{_code(method)} {_against(ratios, _UNORDERED)}" for method, ratios in several if ratios]
     if words:
-        yield f"**Ours**: {'; '.join(words)}."
+        yield f"**Rules of this library**: {'; '.join(words)}."
 
 
 def _doubts(found: Results, summary: pl.DataFrame) -> str:
     tuned = summary.filter(pl.col("options").str.contains("lr="))
-    at_end = tuned["rate"].is_not_null()
-    evaluations, seeds = found.comparison.evaluations, len(found.comparison.seeds)
-    rates = f"the chosen learning rate is at an end of its range in {int(at_end.sum())} of {tuned.height} cases, "
+    plan, at_end = found.comparison, int(tuned["rate"].is_not_null().sum())
+    rates = ""
+    if tuned.height:
+        chosen = counted(tuned.height, "chosen learning rate")
+        rates = f"of {chosen} {at_end} are at an end of their range, tuning had one seed, "
     return (
-        f"**Doubts**: {rates if tuned.height else ''}each method was tuned on one seed and run on {seeds}, times are "
-        f"known to 1/{evaluations} of a run, and nothing here is a test: a rank describes these runs."
+        f"**Doubts**: {rates}there are {counted(len(plan.seeds), 'seed')} to judge on, times are known to about "
+        f"1/{plan.evaluations} of the arrivals, and nothing here is a test: a rank describes these runs."
     )
 
 
 def _ratios(summary: pl.DataFrame, method: str, other: str) -> dict[tuple[str, str], float]:
-    """Return the median time of one method over that of another, per problem and delay model that one of them reaches.
+    """Return the median time of one method over that of another, per setting that both were run in.
 
-    It is infinite where only the other reaches the target, and zero where only the first does.
+    It is infinite where only the other reaches the target, zero where only the first does, and NaN where neither does.
     """
     found = {}
     for (problem, delays), own in summary.group_by(["problem", "delays"], maintain_order=True):
         times = dict(zip(own["method"].to_list(), own["time"].to_list(), strict=True))
-        a, b = times.get(method, math.nan), times.get(other, math.nan)
-        if not math.isnan(a + b) and math.isfinite(min(a, b)):
-            found[str(problem), str(delays)] = 0.0 if math.isinf(b) else a / b if b else 1.0
+        if method in times and other in times:
+            a, b = times[method], times[other]
+            found[str(problem), str(delays)] = a / b if b else 1.0
+            if math.isinf(b):
+                found[str(problem), str(delays)] = math.nan if math.isinf(a) else 0.0
     return found
 
 
@@ -132,9 +149,17 @@ def _against(ratios: dict[tuple[str, str], float], other: str) -> str:
     values = list(ratios.values())
     faster, slower = sum(ratio < 1 for ratio in values), sum(ratio > 1 for ratio in values)
     both = sorted(ratio for ratio in values if 0 < ratio < math.inf)
-    spread = f", {both[0]:.2f} to {both[-1]:.2f}," if len(both) > 1 else ""
-    times = f" ({median(both):.2f} of its time{spread} where both reach the target)" if both else ""
-    return f"is faster than {_code(other)} in {faster} and slower in {slower} of {len(values)} cases{times}"
+    neither = sum(map(math.isnan, values))
+    details = [f"neither reaches the target in {neither}"] if neither else []
+    if both:
+        spread = f", {both[0]:.2f} to {both[-1]:.2f}" if len(both) > 1 else ""
+        details.append(f"{len(both)} where both reach the target: {median(both):.2f} times as long{spread}")
+    in_all = counted(len(values), "setting")
+    return f"is faster than {_code(other)} in {faster} and slower in {slower} of {in_all}{_bracketed(details)}"
+
+
+def _bracketed(details: Sequence[str]) -> str:
+    return f" ({'; '.join(details)})" if details else ""
 
 
 def _code(name: str) -> str:
