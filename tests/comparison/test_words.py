@@ -38,8 +38,8 @@ def test_every_sentence_follows_from_the_table() -> None:
     text = conclusion(results())
     assert text[0] == (
         "**All together**: 5 methods in 2 settings (problem, delay model). Most often within twice the fastest "
-        "method's time, in per cent of the seeds in settings that all were run in: `momentum` 100 %, `async-sgd` 50 % and "
-        "`sync-minibatch` 50 %, as 2 others."
+        "method's time, in per cent of the seeds in settings that all were run in: `momentum` 100 %, `async-sgd` 50 % "
+        "and `sync-minibatch` 50 %, as 2 others."
     )
     assert text[1] == (
         "**quadratic**, fastest by the median over 3 seeds: `momentum`, `rate-free` (slow-samples); "
