@@ -30,8 +30,8 @@ _ALL = (*PAPER, *OURS, COMMON_CLIP)
 _DOTS = "One dot per seed; black bars are medians of all runs, the dashed line is the F1 from which on a run trained."
 _GROUPS = (
     ("The paper's, with momentum", ("momentum", "mu2", "ordered-momentum", "ordered-mu2")),
-    ("Baselines and ordering", ("async-sgd", "delay-adaptive", "delay-filtered", "ordered-momentum")),
-    ("Ours and ordering", (*OURS, "ordered-momentum")),
+    ("Baselines and ordering", ("async-sgd", "delay-adaptive", "delay-filtered", "ordered-momentum", "ordered-mu2")),
+    ("Ours and ordering", (*OURS, "ordered-momentum", "ordered-mu2")),
 )
 
 
@@ -139,15 +139,17 @@ def _figures(found: Findings) -> list[Drawn]:
             drawn.append(("slow-fast", figures.slow_and_fast(found.judged, _ALL, TRAINED, title),
                           "Only runs that trained: a selected set, of another size for every method."))  # fmt: skip
     if found.curves is not None and not found.curves.is_empty():
-        title = f"F1 over the learning rate, width {found.scale.curve_width or 1.0:g}"
-        drawn.append(("curves", figures.over_rates(found.curves, _GROUPS, title),
-                      "Lines are means over seeds, bars their standard errors."))  # fmt: skip
+        seeds = found.curves["seed"].n_unique()
+        title = f"F1 over the learning rate, width {found.scale.curve_width or 1.0:g}, {seeds} seeds"
+        drawn.append(("curves", figures.over_rates(found.curves, _GROUPS, title, TRAINED),
+                      "Lines are means over seeds, bars their standard errors. A mean between 0 and 1 is mostly a "
+                      "share of runs that trained. The dashed line is the F1 from which on a run trained."))  # fmt: skip
     if found.figure is not None:
         title = "F1 over the paper's 19 learning rates, full width, 3 seeds"
         drawn.append(
             (
                 "rates",
-                figures.over_rates(found.figure, _GROUPS, title),
+                figures.over_rates(found.figure, _GROUPS, title, TRAINED),
                 "Dots are seeds, lines their means. This figure decides nothing.",
             )
         )

@@ -159,6 +159,10 @@ def _worded(found: Judgement, decides: bool = True) -> str:
     used = sorted({each.pairs for each in found.compared})
     few = " to ".join(map(str, dict.fromkeys((used[0], used[-1]))))
     some = f"; {few} of the pairs can be used" if used[0] < found.pairs else ""
+    if len(found.compared) > 1:
+        level = found.claim.levels.held
+        clear = sum(each.p <= level and each.favours > 0 for each in found.compared)
+        some += f"; {clear} of {len(found.compared)} comparisons are significant in favour"
     if found.needed is None:
         least = found.least
         told = "how many pairs would decide cannot be told" if least is None else f"at least {least:,} pairs are needed"

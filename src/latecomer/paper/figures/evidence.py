@@ -92,13 +92,14 @@ def by_seed(rows: pl.DataFrame, methods: Sequence[str], threshold: float, title:
     return figure
 
 
-def over_rates(rows: pl.DataFrame, groups: Sequence[tuple[str, Sequence[str]]], title: str) -> Figure:
+def over_rates(rows: pl.DataFrame, groups: Sequence[tuple[str, Sequence[str]]], title: str, threshold: float) -> Figure:
     """Draw mean F1 over the learning rate, one panel per group of methods: bars are standard errors, dots few seeds.
 
     Args:
         rows: ``method``, ``seed``, ``lr`` and ``f1``.
         groups: Title and methods of each panel.
         title: Title of the figure.
+        threshold: The F1 from which on a run trained.
     """
     figure = Figure(figsize=(9.6, 4.0), layout="constrained")
     figure.suptitle(title, fontsize=11, x=0.01, ha="left", color=INK)
@@ -107,11 +108,14 @@ def over_rates(rows: pl.DataFrame, groups: Sequence[tuple[str, Sequence[str]]], 
     lines = {}
     for axes, (words, methods) in zip(panels, groups, strict=True):
         tidy(axes, words)
+        axes.axhline(threshold, color=GREY, linewidth=0.8, linestyle="--")
         for method in _present(rows, methods):
             error = (pl.col("f1").std().fill_null(0.0) / pl.len().sqrt()).alias("error")
             own, (colour, dash) = rows.filter(pl.col("method") == method), STYLES[method]
             curve = own.group_by("lr").agg(pl.col("f1").mean(), error).sort("lr")
-            lines[method] = axes.plot(curve["lr"], curve["f1"], color=colour, linestyle=dash, linewidth=2)[0]
+            lines[method] = axes.plot(
+                curve["lr"], curve["f1"], color=colour, linestyle=dash, linewidth=1.6, marker="o", markersize=3
+            )[0]
             if own["seed"].n_unique() > _FEW:
                 axes.errorbar(curve["lr"], curve["f1"], yerr=curve["error"], fmt="none", ecolor=colour, elinewidth=1)
             else:  # too few for an error
