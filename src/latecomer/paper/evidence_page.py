@@ -143,7 +143,7 @@ def _figures(found: Findings) -> list[Drawn]:
         title = f"F1 over the learning rate, width {found.scale.curve_width or 1.0:g}, {seeds} seeds"
         drawn.append(("curves", figures.over_rates(found.curves, _GROUPS, title, TRAINED),
                       "Lines are means over seeds, bars their standard errors. A mean between 0 and 1 is mostly a "
-                      "share of runs that trained. The dashed line is the F1 from which on a run trained."))  # fmt: skip
+                      "share of runs that trained. From the dashed line on a run trained."))  # fmt: skip
     if found.figure is not None:
         title = "F1 over the paper's 19 learning rates, full width, 3 seeds"
         drawn.append(
