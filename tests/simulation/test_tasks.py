@@ -53,6 +53,10 @@ def test_the_seed_of_the_trace_draws_the_epochs_as_that_of_fit_does(tmp_path: Pa
     again = lc.simulate(epochs(), "momentum", lc.Trace.load(recorded), lr=0.05, seed=7)
     assert all(torch.equal(run.state[name], again.state[name]) for name in run.state)
     assert task.seed == 0  # a run leaves the task as it was
+    whole = lc.Task(
+        nn.Linear(2, 1), loss, [(torch.ones(2), torch.ones(1))] * 32, scheduler=len, param_groups={"weight": {}}
+    )
+    assert {**vars(whole.with_seed(5)), "seed": 0} == vars(whole)  # with all that is not sent to other processes
 
 
 @pytest.mark.parametrize(("found", "message"), [(99, "group <= 1"), ("long", "whole number"), (-1, "group >= 0")])

@@ -151,8 +151,8 @@ class Task(Problem):
 
     def with_seed(self, seed: int) -> Task:
         """Return the same task, whose epochs this seed draws."""
-        other = copy.copy(self)
-        other.seed, other._drawn = seed, None
+        other = object.__new__(type(self))  # not copy.copy, which leaves out what is not sent to other processes
+        vars(other).update(vars(self) | {"seed": seed, "_drawn": None})
         return other
 
     def model(self, seed: int) -> nn.Module:
