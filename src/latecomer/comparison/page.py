@@ -15,7 +15,7 @@ from ..report.page import Drawn, write_html, write_tables
 from . import figures
 from .results import Results
 from .settings import DELAYS, TUNING_SEED
-from .words import conclusion
+from .words import conclusion, fastest
 
 __all__ = ["write_comparison"]
 
@@ -26,8 +26,6 @@ _COLUMNS = {
 }  # fmt: skip
 _WAITS = 0.05
 """A method waits if its workers are idle for more than this share of the time."""
-_TIED = 3
-"""So many methods with the same time are named."""
 _SHOWN = (
     "Medians over seeds, in seconds of the virtual clock. Smallest, largest: the chosen learning rate is at an end of "
     "the range that was tried. ∞: half of the runs or more missed the target. Fast and slow "
@@ -126,21 +124,13 @@ def _winners(summary: pl.DataFrame) -> list[dict[str, Any]]:
         behind = "" if waiting.is_empty() else f", {waiting['ratio'][0]:.3g} times"
         found.append(
             {
-                "problem": problem, "delays": delays, "methods": _named(reach), "waiting": _named(waiting) + behind,
+                "problem": problem, "delays": delays, "methods": fastest(reach) or "none",
+                "waiting": (fastest(waiting) or "none") + behind,
                 "time": "∞" if reach.is_empty() else cell(reach["time"][0]),
                 "reached": f"{reach.height} of {own.height}",
             }
         )  # fmt: skip
     return found
-
-
-def _named(fastest_first: pl.DataFrame) -> str:
-    """Return the first method, and those that are as fast: a time is known at the resolution of evaluations."""
-    if fastest_first.is_empty():
-        return "none"
-    tied = fastest_first.filter(pl.col("time") == fastest_first["time"][0])["method"].to_list()
-    more = f" and {len(tied) - _TIED} more" if len(tied) > _TIED else ""
-    return ", ".join(tied[:_TIED]) + more
 
 
 def _figures(found: Results) -> Iterator[Drawn]:

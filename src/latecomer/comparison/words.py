@@ -11,7 +11,7 @@ from .._util.wording import counted, listed, percent
 from .results import Results
 from .statistics import median
 
-__all__ = ["conclusion"]
+__all__ = ["conclusion", "fastest"]
 
 _BEST = 3
 """So many methods are named as the best ones."""
@@ -57,13 +57,19 @@ def _per_problem(found: Results, summary: pl.DataFrame) -> Iterator[str]:
     for (problem,), own in summary.group_by(["problem"], maintain_order=True):
         named: dict[str, list[str]] = {}
         for (delays,), rows in own.group_by(["delays"], maintain_order=True):
-            reach = rows.filter(pl.col("time").is_finite())
-            tied = reach.filter(pl.col("time") == reach["time"].min())["method"].to_list() if reach.height else []
-            more = f" and {len(tied) - _BEST} more" if len(tied) > _BEST else ""
-            names = ", ".join(map(_code, tied[:_BEST])) + more if tied else "none reaches the target"
+            names = fastest(rows.filter(pl.col("time").is_finite()), "`") or "none reaches the target"
             named.setdefault(names, []).append(str(delays))
         each = "; ".join(f"{who} ({', '.join(where)})" for who, where in named.items())
         yield f"**{problem}**, fastest by the median over {seeds}: {each}."
+
+
+def fastest(fastest_first: pl.DataFrame, quote: str = "") -> str:
+    """Return the first method, and those that are as fast: a time is known at the resolution of evaluations."""
+    if fastest_first.is_empty():
+        return ""
+    tied = fastest_first.filter(pl.col("time") == fastest_first["time"][0])["method"].to_list()
+    more = f" and {len(tied) - _BEST} more" if len(tied) > _BEST else ""
+    return ", ".join(f"{quote}{method}{quote}" for method in tied[:_BEST]) + more
 
 
 def _waiting(summary: pl.DataFrame) -> Iterator[str]:
