@@ -133,7 +133,8 @@ def work(found: Results) -> Figure | None:
     some = means.filter((pl.col("idle") > 0.005) | (pl.col("wasted") > 0.005))
     if some.is_empty():
         return None
-    order = some.group_by("method").agg((pl.col("idle") + pl.col("wasted")).mean()).sort("idle", descending=True)
+    total = some.group_by("method", maintain_order=True).agg((pl.col("idle") + pl.col("wasted")).mean())
+    order = total.sort("idle", descending=True, maintain_order=True)
     methods = order["method"].to_list()
     figure, panels = _panels(found.comparison.delays, len(methods))
     for axes, delays in zip(panels, found.comparison.delays, strict=True):
