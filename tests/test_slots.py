@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import latecomer as lc
 from latecomer.core import state
-from latecomer.optim import Momentum
+from latecomer.optim import Momentum, Ringleader
 from latecomer.slots import FlatSlots, VersionSlots
 
 
@@ -31,7 +31,7 @@ def simulated(method: Any, trace: lc.Trace, **options: Any) -> list[bytes]:
 
 
 @given(
-    st.sampled_from(["momentum", "ordered-mu2", "ordered-mu2-anytime", PerWorker, torch.optim.SGD]),
+    st.sampled_from(["momentum", "ordered-mu2", "ordered-mu2-anytime", "ringleader", PerWorker, torch.optim.SGD]),
     st.lists(st.integers(0, 4), min_size=1, max_size=40),
     st.sampled_from(["async", "synchronous"]),
 )
@@ -39,10 +39,11 @@ def simulated(method: Any, trace: lc.Trace, **options: Any) -> list[bytes]:
 @pytest.mark.filterwarnings("ignore:.*applies gradients as they come")
 def test_results_do_not_depend_on_who_shares(method: Any, order: list[int], policy: str) -> None:
     speeds = [1.0 + pace for pace in [*order, 0][:5]]
+    policy = "ringleader" if method == "ringleader" else policy
     trace = lc.delays.WorkerSpeeds(speeds, "exponential").trace(len(order), seed=sum(order), policy=policy)
     shared = simulated(method, trace, policy=policy)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(state, "VersionSlots", lambda make, optimizer: FlatSlots(make))
+        patch.setattr(state, "VersionSlots", FlatSlots)
         assert simulated(method, trace, policy=policy) == shared
 
 
@@ -57,11 +58,11 @@ class Counting:
         return [torch.zeros(2)]
 
 
-@pytest.mark.parametrize(("rule", "expected"), [(Momentum, 1), (PerWorker, 1000)])
+@pytest.mark.parametrize(("rule", "expected"), [(Momentum, 1), (Ringleader, 1), (PerWorker, 1000)])
 def test_a_thousand_workers_start_from_one_copy(rule: Any, expected: int) -> None:
     x = nn.Parameter(torch.ones(2))
     optimizer, make = rule([x], lr=0.1), Counting()
-    server = lc.Server(optimizer, workers=1000, slots=VersionSlots(make, optimizer))
+    server = lc.Server(optimizer, workers=1000, slots=VersionSlots(make))
     tickets = [server.issue(worker) for worker in range(1000)]
     assert make.made == expected
     server.receive(tickets[0], torch.ones(2))

@@ -211,7 +211,8 @@ class Server:
             zero = worker in self._joined
             self._joined.discard(worker)
             ticket = Ticket(number, worker, self.optimizer.version, self.arrivals, self._sample(number), zero)
-            self._slots.fill(number, lambda points: self.optimizer.query(points, worker))
+            shared = self.optimizer.point_version(worker)
+            self._slots.fill(number, lambda points: self.optimizer.query(points, worker), shared)
             self._in_flight[number] = ticket
         self._assigned[worker] = number
         if at == at:  # not NaN: the server has a clock

@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .optim import AsyncOptimizer
-
 __all__ = ["FlatSlots", "Points", "SlotPool", "VersionSlots"]
 
 Points = list[list[Tensor]]
@@ -36,8 +34,14 @@ class SlotPool:
         points = self._held[number] = self._free.pop() if self._free else self._make()
         return points
 
-    def fill(self, number: int, write: Callable[[Points], None]) -> None:
-        """Take memory for the points of this ticket and have them written."""
+    def fill(self, number: int, write: Callable[[Points], None], version: int | None = None) -> None:
+        """Take memory for the points of this ticket and have them written.
+
+        Args:
+            number: The ticket.
+            write: Writes the points.
+            version: Tickets with the same one have the same points; None if this one shares them with no other.
+        """
         write(self.take(number))
 
     def release(self, number: int) -> None:
@@ -114,7 +118,7 @@ class FlatSlots(SlotPool):
         points = self._held[number] = [self._split(vector) for vector in self._points_of(memory)]
         return points
 
-    def fill(self, number: int, write: Callable[[Points], None]) -> None:
+    def fill(self, number: int, write: Callable[[Points], None], version: int | None = None) -> None:
         """Take memory for the points of this ticket and have them written, on the optimizer's device first."""
         if not self._staging:
             super().fill(number, write)
@@ -138,13 +142,10 @@ class VersionSlots(FlatSlots):
 
     Args:
         make: Returns the memory of one ticket.
-        optimizer: The optimizer whose points are stored. One with points of its own for every worker shares nothing.
     """
 
-    def __init__(self, make: Callable[[], list[Tensor]], optimizer: AsyncOptimizer) -> None:
+    def __init__(self, make: Callable[[], list[Tensor]]) -> None:
         super().__init__(make)
-        self._optimizer = optimizer
-        self._shares = type(optimizer).query is AsyncOptimizer.query
         self._newest: tuple[int, Any, Points] | None = None  # a version, its memory and its points
         self._users: dict[int, int] = {}  # how many tickets use a memory, by its identity
 
@@ -154,14 +155,14 @@ class VersionSlots(FlatSlots):
         self._users[id(self._memory[number])] = 1
         return points
 
-    def fill(self, number: int, write: Callable[[Points], None]) -> None:
+    def fill(self, number: int, write: Callable[[Points], None], version: int | None = None) -> None:
         """Take memory for the points of this ticket: that of its version, or a new one that is written."""
-        version = self._optimizer.version
-        if self._newest is not None and self._newest[0] == version:
+        if version is not None and self._newest is not None and self._newest[0] == version:
             self._join(number, *self._newest[1:])
             return
         super().fill(number, write)
-        self._newest = (version, self._memory[number], self._held[number]) if self._shares else None
+        if version is not None:
+            self._newest = (version, self._memory[number], self._held[number])
 
     def share(self, number: int, other: int) -> bool:
         """Let another ticket have the points of this one, without a copy."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -50,17 +51,13 @@ def reached(history: pl.DataFrame, metric: str, target: float, higher: bool) -> 
 
 
 def median(values: Sequence[float]) -> float:
-    """Return the median; infinite if half of the values or more are.
+    """Return the median; infinite if half of the values or more are, and NaN if there are none.
 
     Examples:
         >>> median([1.0, 2.0, float("inf")]), median([1.0, float("inf")]), median([2.0, 4.0])
         (2.0, inf, 3.0)
     """
-    if not len(values):
-        return math.nan
-    ordered = sorted(values)
-    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
-    return low if low == high else (low + high) / 2
+    return statistics.median(values) if len(values) else math.nan
 
 
 def time_ratios(times: Mapping[str, Sequence[float]]) -> dict[str, NDArray[np.float64]]:

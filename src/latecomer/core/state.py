@@ -86,7 +86,7 @@ class RunState:
         # The slots of an engine are in the memory of this machine, not of a device.
         elsewhere = slots is not None and self.flat.device.type != "cpu"
         self._arriving = torch.empty_like(self.flat.x, requires_grad=False) if elsewhere else None
-        self.slots = VersionSlots(self._new_points, self.optimizer) if slots is None else slots
+        self.slots = VersionSlots(self._new_points) if slots is None else slots
         self._cross = Crossing()
         self.slots.arrange(self.arrangement.split, self._new_points() if elsewhere else [], self._cross)
         self.server = Server(

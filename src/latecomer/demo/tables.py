@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
@@ -65,11 +66,6 @@ def _times(results: Sequence[DemoRun], method: str) -> list[float]:
     return times
 
 
-def _median(values: Sequence[float]) -> float:
-    low, high = (sorted(values)[place] for place in ((len(values) - 1) // 2, len(values) // 2))
-    return low if low == high else (low + high) / 2
-
-
 def rows(results: Sequence[DemoRun]) -> list[Row]:
     """Return one row per method."""
     table, waited = [], _times(results, SYNCHRONOUS)
@@ -81,8 +77,8 @@ def rows(results: Sequence[DemoRun]) -> list[Row]:
             Row(
                 method=name,
                 lr=options.get("lr"),
-                time=_median(times),
-                speed=_median(speeds),
+                time=median(times),
+                speed=median(speeds),
                 speeds=(min(speeds), max(speeds)),
                 reached=int(np.isfinite(times).sum()),
                 runs=len(own),

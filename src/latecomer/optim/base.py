@@ -13,6 +13,7 @@ from torch import Tensor
 from .._util.checks import AT_LEAST_ZERO, Range, whole_number
 from ._arrival import Arrival
 from ._light import LightOptimizer
+from ._loading import check_shapes, state_dict_of_groups
 
 __all__ = ["Arrival", "AsyncOptimizer", "Grads", "Params", "copied"]
 
@@ -394,6 +395,13 @@ class AsyncOptimizer(LightOptimizer):
         with torch.no_grad():
             self._write_points([list(tensors) for tensors in out], params)
 
+    def point_version(self, worker: int | None = None) -> int | None:
+        """Return the version of the points that `query` writes now, or None if they are this worker's alone.
+
+        A simulation stores the points of a version once. A rule that defines a `query` of its own may define this too.
+        """
+        return self.version if type(self).query is AsyncOptimizer.query else None
+
     def _write_points(self, out: list[list[Tensor]], params: list[Tensor]) -> None:
         for tensors, point in zip(out, self._points(params), strict=True):
             torch._foreach_copy_(tensors, point)
@@ -456,26 +464,11 @@ class AsyncOptimizer(LightOptimizer):
             >>> resumed.t
             1
         """
-        if not isinstance(state_dict, dict) or not {"state", "param_groups"} <= state_dict.keys():
-            shown = f"keys {list(state_dict)[:5]}" if isinstance(state_dict, dict) else repr(state_dict)[:60]
-            raise ValueError(f"Not the state_dict of an optimizer: {shown}")
-        # In version 0.1 output_seed was called seed.
-        renamed = [{"output_seed" if k == "seed" else k: v for k, v in g.items()} for g in state_dict["param_groups"]]
-        groups, state_dict = renamed, {**state_dict, "param_groups": renamed}
-        for group, own in zip(groups, self.param_groups, strict=False):
-            theirs, ours = ({key: g.get(key) for key in self.identity} for g in (group, own))
-            if theirs != ours:
-                raise ValueError(f"This state_dict belongs to {theirs}, this optimizer is {ours}")
+        state_dict = state_dict_of_groups(state_dict, self.param_groups, self.identity)
+        for group in state_dict["param_groups"]:
             whole_number("t in the state_dict", group.get("t"))
             self._check_group({**self.defaults, **group})
-        ids = [i for group in groups for i in group["params"]]
-        for i, p in zip(ids, self._all_params(), strict=False):
-            for key, value in state_dict["state"].get(i, {}).items():
-                if isinstance(value, Tensor) and value.shape != p.shape and key not in self.own_shapes:
-                    raise ValueError(
-                        f"State {key!r} of parameter {i} has shape {tuple(value.shape)}, the parameter has "
-                        f"{tuple(p.shape)}: this state_dict belongs to another model"
-                    )
+        check_shapes(state_dict, self._all_params(), self.own_shapes)
         super().load_state_dict(state_dict)
 
     def __repr__(self) -> str:

@@ -124,6 +124,11 @@ class Ringleader(AsyncOptimizer):
                 if f"G{worker}" in self.state[p]:
                     self.state[p]["S"].add_(self.state[p][f"G{worker}"], alpha=1.0 / count)
 
+    def point_version(self, worker: int | None = None) -> int | None:
+        """Return the version if the worker has made no update yet; later it has parameters of its own."""
+        own = f"x{worker or 0}"
+        return None if any(own in self.state.get(p, ()) for p in self._all_params()) else self.version
+
     def query(self, out: Sequence[Sequence[Tensor]], worker: int | None = None) -> None:
         """Write the parameters that the worker got with its last update; those of now if it has made none."""
         super().query(out, worker)
