@@ -1,14 +1,18 @@
 """Final parameters and history of every method as hashes, so that a change of structure cannot change a result.
 
 ``python tests/golden_results.py`` writes ``tests/golden/results.json`` again. Do that in a commit of its own, and say
-why the results changed.
+why the results changed. Bits depend on the kernels of torch for a processor: ``--add`` adds the hashes of this machine
+to those of others, if loss and norm of every result agree.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
+import math
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -62,13 +66,39 @@ CASES = [(method, problem, driver) for method in OPTIONS for problem in ("quadra
          ("simulate", "fit")]  # fmt: skip
 
 
+CLOSE = 1e-3
+"""How far loss and norm may be from the stored ones, relatively, where the kernels are others."""
+
+
 def fingerprint() -> str:
-    """Hash the results of a few fixed operations: other processors and kernels round otherwise."""
+    """Hash the results of a few fixed operations: other processors and kernels round otherwise.
+
+    They are those of the networks that are trained, in the same layouts and about the same sizes, with their gradients.
+    """
     generator = torch.Generator().manual_seed(0)
-    images, weights = (torch.randn(*shape, generator=generator) for shape in ((4, 3, 9, 9), (5, 3, 3, 3)))
-    matrix = torch.randn(37, 41, generator=generator)
-    results = [torch.nn.functional.conv2d(images, weights), matrix @ matrix.T, matrix.double().sum(), matrix.sum()]
-    return _sha256(b"".join(result.contiguous().numpy().tobytes() for result in results))
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator).requires_grad_()
+
+    images, matrix = random(16, 1, 8, 8), random(37, 41)
+    first, second, linear = random(8, 1, 3, 3), random(16, 8, 3, 3), random(10, 64)
+    channels_last = {"memory_format": torch.channels_last}
+    hidden = torch.conv2d(images.contiguous(**channels_last), first.contiguous(**channels_last), padding=1).relu()
+    hidden = torch.conv2d(torch.max_pool2d(hidden, 2), second.contiguous(**channels_last), padding=1).relu()
+    logits = torch.max_pool2d(hidden, 2).flatten(1) @ linear.T
+    loss = torch.nn.functional.cross_entropy(logits / 10, torch.arange(16) % 10)
+    gradients = torch.autograd.grad(loss, [images, first, second, linear])
+    sums = [matrix @ matrix.T, matrix.double().sum(), matrix.sum(), matrix.norm(), matrix.abs().sqrt().reciprocal()]
+    return _sha256(b"".join(each.detach().contiguous().numpy().tobytes() for each in [loss, *gradients, *sums]))
+
+
+def kernels() -> dict[str, str]:
+    """Return what the bits of a result depend on, besides the code."""
+    return {
+        "torch": torch.__version__,
+        "processor": torch.backends.cpu.get_cpu_capability(),
+        "operations": fingerprint(),
+    }
 
 
 def result(method: str, problem: str, driver: str, columns: list[str] | None = None) -> dict[str, Any]:
@@ -135,10 +165,32 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def stored() -> dict[str, Any]:
+    """Return what is in the file."""
+    return json.loads(FILE.read_text()) if FILE.is_file() else {"kernels": [], "results": {}}
+
+
+def write(add: bool = False) -> None:
+    """Make all results and store them; with ``add`` beside those of other kernels, which must be close."""
+    old, found = stored(), {}
+    for case in map(" ".join, CASES):
+        # histories are compared by the columns that are stored
+        found[case] = result(*case.split(), old["results"].get(case, {}).get("columns"))
+    hashes = {case: [each.pop("parameters"), each.pop("history")] for case, each in found.items()}
+    others = [each for each in old["kernels"] if add and any(each[name] != own for name, own in kernels().items())]
+    if add:
+        for case, name in itertools.product(found, ("loss", "norm")):
+            if not math.isclose(found[case][name], old["results"][case][name], rel_tol=CLOSE):
+                sys.exit(f"The {name} of {case} is {found[case][name]} here and {old['results'][case][name]} in {FILE}")
+        found = old["results"]
+    FILE.write_text(
+        json.dumps({"kernels": [*others, {**kernels(), "hashes": hashes}], "results": found}, indent=1) + "\n"
+    )
+    print(f"{len(found)} results in {FILE.relative_to(Path.cwd())}, for {len(others) + 1} kinds of kernels")
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    where = {"torch": torch.__version__, "operations": fingerprint()}
-    stored = json.loads(FILE.read_text())["results"]  # histories are compared by the columns that are stored
-    found = {" ".join(case): result(*case, stored.get(" ".join(case), {}).get("columns")) for case in CASES}
-    FILE.write_text(json.dumps({**where, "results": found}, indent=1) + "\n")
-    print(f"{len(found)} results in {FILE.relative_to(Path.cwd())}")
+    if sys.argv[1:] not in ([], ["--add"]):
+        sys.exit(f"Invalid arguments: {' '.join(sys.argv[1:])} (expected --add, or none)")
+    write(add=bool(sys.argv[1:]))
