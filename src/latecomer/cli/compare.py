@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -153,9 +153,11 @@ class Compare(RunsCommand):
 
 
 def _stages(plan: Comparison, store: Store) -> Iterator[tuple[str, RunSet]]:
-    """Yield the tuning runs, then the judging runs, which follow from them."""
-    yield "tuning on the validation split", plan.tuning()
-    yield "judging on fresh seeds", plan.judging(store)
+    """Yield the tuning runs of a problem, then its judging runs, which follow from them, problem by problem."""
+    for problem in plan.problems:
+        own = replace(plan, problems=(problem,))
+        yield f"{problem.problem}, tuning on the validation split", own.tuning()
+        yield f"{problem.problem}, judging on fresh seeds", own.judging(store)
 
 
 def _table(summary: pl.DataFrame) -> Table:
