@@ -108,9 +108,9 @@ _SIX = ("momentum", "ordered-momentum", "balanced-catch-up", "rate-free", "ringm
 PROBLEMS: Mapping[str, ProblemSetting] = {
     "quadratic": _QUADRATIC,
     "digits": ProblemSetting("digits", 1500, "f1", True, _DIGITS, {"network": "mlp", "cubic": False}),
-    "mnist": ProblemSetting("mnist", 1200, "f1", True, _MNIST, {"width": 0.4, "evaluated": 1000}),
+    "mnist": ProblemSetting("mnist", 1000, "f1", True, _MNIST, {"width": 0.4, "evaluated": 1000}),
     "text": ProblemSetting(
-        "text", 900, "loss", False, _TEXT,
+        "text", 750, "loss", False, _TEXT,
         {"width": 32, "layers": 1, "heads": 4, "lengths": [32, 64, 128, 256], "batch_size": 4, "evaluated": 2048},
         costs=TEXT_COSTS, shares=(0.4, 0.3, 0.2, 0.1), always_by_sample=True,
     ),
