@@ -80,7 +80,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_miniature_takes_every_step_and_says_that_it_decides_nothing(page: Path) -> None:
     text = page.read_text()
     assert "This is a miniature: it decides nothing." in text
-    assert "The runs are under way" not in text
+    assert "Not all runs were made" not in text
     assert "<td>judge</td><td>22</td><td>22</td>" in text  # eleven methods, two seeds
     verdicts = pl.read_csv(page.parent / "verdicts.csv")
     told = dict(verdicts.select("number", "verdict").iter_rows())
@@ -186,7 +186,7 @@ def test_the_page_of_committed_runs_says_how_far_they_are(
     assert main(["reproduce", "all", "--size", "standard", "--from-store", *where]) == 0
     assert "Not run to their end, and marked so: choose, judge" in capsys.readouterr().out
     text = (tmp_path / "out" / "evidence.html").read_text()
-    assert "<strong>The runs are under way:</strong> 12 of the 329 runs planned so far exist" in text
+    assert "<strong>Not all runs were made:</strong> 12 of the 329 runs planned so far are there" in text
     assert "<td>choose</td><td>329</td><td>12</td>" in text
     assert "latecomer reproduce all --size standard" in text
     table = pl.read_csv(tmp_path / "out" / "verdicts.csv")

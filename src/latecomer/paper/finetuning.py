@@ -19,7 +19,7 @@ from .ranking import ranking
 from .scale import PLAN, Scale, Task
 from .weights import GIVEN, Weights
 
-__all__ = ["FineTuning", "NoWeightsError", "fine_tuned_rows", "fine_tuning", "judge_sweep", "settled"]
+__all__ = ["FineTuning", "NoWeightsError", "at_end", "fine_tuned_rows", "fine_tuning", "judge_sweep", "settled"]
 
 REACH = 0.6
 """What a stand-in has to reach without delays: F1 on the validation split."""
@@ -202,6 +202,22 @@ def _choosing(
     final = _sweep("cifar10-final", configured(best), range(scale.tuned_seeds), weights, frozen, scale)
     yield final
     return ranking(final, runs)
+
+
+def at_end(options: Mapping[str, Any]) -> list[str]:
+    """Return the values of a configuration that are at an end of what was tried: a better one may lie beyond.
+
+    Examples:
+        >>> at_end({"lr": 0.1, "beta": 0.05}), at_end({"lr": 0.05, "threshold": 5.0})
+        (['lr 0.1'], ['threshold 5'])
+    """
+    tried: dict[str, list[float]] = {
+        "lr": [rate for around in _NEIGHBOURS.values() for rate in around],
+        "beta": [_BETA, *_OTHER_BETAS],
+        "threshold": [_THRESHOLD, *_OTHER_THRESHOLDS],
+    }
+    ends = {name: (min(values), max(values)) for name, values in tried.items() if name in options}
+    return [f"{name} {options[name]:g}" for name, both in ends.items() if options[name] in both]
 
 
 def judge_sweep(made: FineTuning, scale: Scale = PLAN) -> Sweep:

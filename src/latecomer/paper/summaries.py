@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from .evidence import OURS, PAPER, TRAINED, shares_trained
+from .finetuning import at_end
 from .plan import COMMON_CLIP
 from .statistics import mean_interval
 from .verdicts import THRESHOLDS, Findings
@@ -99,5 +100,6 @@ def fine_tuning_table(found: Findings) -> pl.DataFrame:
             "method": method, "configuration": configuration(options), "runs": own.height, "f1": round(f1.value, 4),
             "low": round(f1.low, 4), "high": round(f1.high, 4), "slow": _mean(own["f1_slow"]),
             "fast": _mean(own["f1_fast"]), "trained": round(shares[method].value, 4), "threshold": found.fine.trained,
+            "at_end": ", ".join(at_end(options)),
         })  # fmt: skip
     return pl.DataFrame(table)
