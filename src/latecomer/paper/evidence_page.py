@@ -92,9 +92,9 @@ def _parts(found: Findings) -> list[TablePart]:
         cifar = (
             f"Fine-tuned from: {fine.weights.task}, width {fine.weights.width:g}, SHA-256 {fine.weights.sha256[:12]}."
             f"{reached} BatchNorm keeps the averages of the pre-training: {'yes' if fine.frozen else 'no'}. "
-            f"A run trained from F1 {fine.trained:g} on. Every method has a configuration of its own, so a method and its "
-            "unordered twin may differ in more than ordering. The last column has what is at an end of the values that "
-            "were tried: a better one may lie beyond it, and momentum with beta 1 is async SGD."
+            f"A run trained from F1 {fine.trained:g} on. Every method has a configuration of its own, so a method "
+            "and its unordered twin may differ in more than ordering. The last column has what is at an end of the "
+            "values that were tried: a better one may lie beyond it, and momentum with beta 1 is async SGD."
         )
     if found.tuned is not None:
         higher = int((found.tuned["f1_slow"] > found.tuned["f1_fast"]).sum())
