@@ -179,6 +179,8 @@ def write(add: bool = False) -> None:
     hashes = {case: [each.pop("parameters"), each.pop("history")] for case, each in found.items()}
     others = [each for each in old["kernels"] if add and not own.items() <= each.items()]
     if add:
+        if new := sorted(set(found) - set(old["results"])):
+            sys.exit(f"There are no results of {', '.join(new)} in {FILE}: write the file without --add first")
         for case, name in itertools.product(found, ("loss", "norm")):
             if not math.isclose(found[case][name], old["results"][case][name], rel_tol=CLOSE):
                 sys.exit(f"The {name} of {case} is {found[case][name]} here and {old['results'][case][name]} in {FILE}")

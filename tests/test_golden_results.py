@@ -54,5 +54,8 @@ def test_hashes_of_other_kernels_are_kept_only_beside_close_results(
     file.write_text(json.dumps(first).replace(str(first["results"][" ".join(case)]["loss"]), "1.5"))
     with pytest.raises(SystemExit, match="The loss of async-sgd quadratic simulate is"):
         golden_results.write(add=True)
+    file.write_text(json.dumps({**first, "results": {}}))
+    with pytest.raises(SystemExit, match="no results of async-sgd quadratic simulate"):
+        golden_results.write(add=True)
     golden_results.write()
     assert json.loads(file.read_text()) == first
