@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import latecomer as lc
-from latecomer.delays import DataDependent, SampleCost, WorkerSpeeds
+from latecomer.delays import DataDependent, MeasuredDurations, SampleCost, WorkerSpeeds
 
 
 def loss(model: nn.Module, batch: Any) -> Tensor:
@@ -42,6 +42,35 @@ def test_the_batches_of_a_task_decide_how_long_jobs_take(policy: str | None) -> 
     np.testing.assert_allclose(trace.end - trace.start, np.where(trace.group == 1, 9.0, 1.0))
     run = lc.simulate(task, "async-sgd" if policy is None else policy, trace, lr=0.05, **options)
     assert (run.trace.group == trace.group).all()
+
+
+@pytest.mark.parametrize("policy", [None, "rennala"])
+def test_measured_durations_of_a_run_follow_the_batches_of_its_task(policy: str | None, tmp_path: Path) -> None:
+    task = epochs()
+    options = {} if policy is None else {"policy": lc.policy.POLICIES[policy](2)}
+    recorded = lc.fit(task, method="momentum", lr=0.05, workers=2, engine="inline", steps=60, seed=7).trace
+    model = MeasuredDurations.of(recorded, task=task)
+    trace = model.trace(300, seed=1, **options)
+    assert trace.header.groups == ("usual", "large")
+    assert {0, 1} == set(trace.group.tolist())
+    assert trace == model.trace(300, seed=1, **options)
+    of_worker = {
+        (worker, group): set((recorded.end - recorded.start)[(recorded.worker == worker) & (recorded.group == group)])
+        for worker in (0, 1)
+        for group in (0, 1)
+    }
+    for worker, group, took in zip(trace.worker, trace.group, trace.end - trace.start, strict=True):
+        assert min(abs(took - own) for own in of_worker[worker, group]) < 1e-9
+    run = lc.simulate(task, "async-sgd" if policy is None else policy, trace, lr=0.05, **options)
+    assert (run.trace.group == trace.group).all()
+
+
+def test_a_worker_without_a_measured_job_of_a_group_takes_those_of_all(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.csv"
+    file.write_text("worker,seconds,group\n0,1,0\n0,9,1\n1,2,0\n")
+    trace = MeasuredDurations.read(file, task=epochs()).trace(300, seed=0)
+    took = set(zip(trace.worker.tolist(), trace.group.tolist(), (trace.end - trace.start).tolist(), strict=True))
+    assert took == {(0, 0, 1.0), (0, 1, 9.0), (1, 0, 2.0), (1, 1, 9.0)}
 
 
 def test_the_seed_of_the_trace_draws_the_epochs_as_that_of_fit_does(tmp_path: Path) -> None:
@@ -89,3 +118,18 @@ def test_groups_that_are_not_those_of_the_batches_are_refused() -> None:
 def test_bad_tasks(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         SampleCost(**{"workers": 2, "cost": (1.0, 2.0), **options})
+
+
+@pytest.mark.parametrize(
+    ("jobs", "groups", "task", "error", "message"),
+    [
+        ([[1.0]], 1, "task", TypeError, "expected a latecomer.Task with a group_fn"),
+        ([[1.0]], 1, epochs(), ValueError, "have 1 groups and the task has 2: usual, large"),
+        ([[1.0], [(2.0, 0)]], 2, epochs(), ValueError, "no measured jobs of the group large"),
+    ],
+)
+def test_measured_jobs_that_do_not_fit_a_task(
+    jobs: Any, groups: int, task: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        MeasuredDurations(jobs, groups, task=task)

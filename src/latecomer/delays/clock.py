@@ -61,11 +61,17 @@ class ClockModel(DelayModel):
     """Share of every group of samples, fastest first."""
     server_seconds: float = 0.0
     """Seconds per arrival that the server is busy."""
+    task: Any = None
+    """A task whose batches decide the group of a ticket, in place of shares."""
 
     @property
     def _group_names(self) -> tuple[str, ...]:
-        """Names of the groups, fastest first."""
-        return group_names(group_shares(None, self.shares))
+        """Names of the groups, fastest first: the task's, if it has one."""
+        return tuple(getattr(self.task, "group_names", ())) or group_names(group_shares(None, self.shares))
+
+    def _task_of(self, seed: int) -> Any:
+        """Return the task as a run on this seed has it: its epochs depend on the seed."""
+        return None if self.task is None else self.task.with_seed(seed)
 
     _ties = "ticket"
 
@@ -263,8 +269,7 @@ class SampleCost(ClockModel):
         self.workers = checked_workers(workers)
         self.task, self.dependent = task, checked_flag("dependent", dependent)
         if task is not None:
-            if not getattr(task, "own_groups", False):
-                raise TypeError(f"Invalid task: {task!r} (expected a latecomer.Task with a group_fn)")
+            check_task(task)
             if (slow_share, shares, group_of) != (None, None, None) or not dependent:
                 raise ValueError("A task has its own groups: leave out slow_share, shares, group_of and dependent")
             shares = (1.0 / task.groups,) * task.groups  # only their number counts
@@ -289,11 +294,6 @@ class SampleCost(ClockModel):
             return f"SampleCost(workers={self.workers}, cost={cost}, task={self.task.name}{own})"
         options = f"cost={cost}, shares={list(self.shares)}{own}, dependent={self.dependent}"
         return f"SampleCost(workers={self.workers}, {options})"
-
-    @property
-    def _group_names(self) -> tuple[str, ...]:
-        """Names of the groups: the task's, if it has one."""
-        return tuple(getattr(self.task, "group_names", ())) or super()._group_names
 
     def jobs(self, seed: int) -> Jobs:
         """Return the durations: a ticket's job takes as long under every policy, on the same worker."""
@@ -347,10 +347,6 @@ class SampleCost(ClockModel):
             end=np.array(end),
         )
 
-    def _task_of(self, seed: int) -> Any:
-        """Return the task as a run on this seed has it: its epochs depend on the seed."""
-        return None if self.task is None else self.task.with_seed(seed)
-
     def _group(self, seeds: NDArray[np.uint64], task: Any = None, first: int = 0) -> NDArray[np.int16]:
         """Return the groups of tickets from their seeds; a task needs their numbers, from ``first`` on, too."""
         if task is not None:
@@ -380,6 +376,12 @@ class SampleCost(ClockModel):
             return POSITIVE.check("cost", cost(worker, int(group[ticket]), int(seeds[ticket]))) * speeds[worker]
 
         return duration
+
+
+def check_task(task: Any) -> None:
+    """Raise unless the batches of a task have groups."""
+    if not getattr(task, "own_groups", False):
+        raise TypeError(f"Invalid task: {task!r} (expected a latecomer.Task with a group_fn)")
 
 
 def _is_function(value: Any) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._util.checks import AT_LEAST_ZERO, several, whole_number
-from .._util.seeds import stream
+from .._util.seeds import sample_seeds, stream
 from ..policy import PolicyLike
 from ..trace import Trace
 from .base import DelayModel, arrivals_trace, checked_steps
-from .clock import ClockModel
+from .clock import ClockModel, check_task
 from .schedule import Jobs
 
 __all__ = ["MeasuredDelays", "MeasuredDurations"]
@@ -32,9 +33,13 @@ class MeasuredDurations(ClockModel):
     A worker's jobs take its measured durations one after the other, from a place that the seed draws, and begin again
     at the end of the list. Where the measurement has groups, a duration keeps its group: slow samples stay slow.
 
+    With a ``task`` the batch of a ticket decides the group, and the job takes the worker's next measured duration of
+    that group. A worker without one takes those of all workers.
+
     Args:
         jobs: The measured jobs of every worker: seconds, or pairs of seconds and group.
         groups: Number of groups.
+        task: A `latecomer.Task` with a ``group_fn``, as many groups as were measured, and jobs of each of them.
 
     Examples:
         >>> model = MeasuredDurations([[1.0, 2.0], [5.0]])
@@ -46,7 +51,7 @@ class MeasuredDurations(ClockModel):
         [0, 1, 0, 2, 0, 3]
     """
 
-    def __init__(self, jobs: Sequence[Sequence[Any]], groups: int = 1) -> None:
+    def __init__(self, jobs: Sequence[Sequence[Any]], groups: int = 1, *, task: Any = None) -> None:
         count = whole_number("groups", groups, least=1)
         what = "lists, one per worker"
         measured = [[_job(job, count) for job in several("jobs", own)] for own in several("jobs", jobs, what)]
@@ -57,14 +62,24 @@ class MeasuredDurations(ClockModel):
         flat = np.array([group for own in measured for _, group in own])
         counts = np.bincount(flat, minlength=count)
         self.shares = tuple((counts / counts.sum()).tolist())
+        self.task = task
+        if task is not None:
+            check_task(task)
+            _check_groups(counts.tolist(), task)
 
     def __repr__(self) -> str:
         jobs = sum(map(len, self.measured))
-        return f"MeasuredDurations(<{jobs} jobs of {self.workers} workers>, groups={len(self.shares)})"
+        own = f"groups={len(self.shares)}" if self.task is None else f"task={self.task.name}"
+        return f"MeasuredDurations(<{jobs} jobs of {self.workers} workers>, {own})"
 
     @classmethod
-    def of(cls, trace: Trace) -> MeasuredDurations:
-        """Return the durations of a recorded trace, which needs a clock; jobs that never arrived do not count."""
+    def of(cls, trace: Trace, *, task: Any = None) -> MeasuredDurations:
+        """Return the durations of a recorded trace, which needs a clock; jobs that never arrived do not count.
+
+        Args:
+            trace: The trace, for example ``run.trace`` of `latecomer.fit`.
+            task: The task whose batches the jobs shall have, if it has a ``group_fn``.
+        """
         if not isinstance(trace, Trace):
             raise TypeError(
                 f"Invalid trace: {type(trace).__name__} (expected a latecomer.Trace; Trace.load reads a file)"
@@ -74,13 +89,13 @@ class MeasuredDurations(ClockModel):
         jobs: dict[int, list[tuple[float, int]]] = defaultdict(list)
         for worker, start, end, group in zip(trace.worker, trace.start, trace.end, trace.group, strict=True):
             jobs[int(worker)].append((float(end - start), int(group)))
-        return cls([jobs[worker] for worker in sorted(jobs)], len(trace.header.groups))
+        return cls([jobs[worker] for worker in sorted(jobs)], len(trace.header.groups), task=task)
 
     @classmethod
-    def read(cls, file: str | os.PathLike[str]) -> MeasuredDurations:
+    def read(cls, file: str | os.PathLike[str], *, task: Any = None) -> MeasuredDurations:
         """Read a CSV file with one job per line: columns ``worker`` and ``seconds``, and ``group`` if there are groups.
 
-        Workers and groups are whole numbers from 0.
+        Workers and groups are whole numbers from 0. ``task`` is as in `of`.
         """
         rows = _rows(file)
         header = [name.strip().lower() for name in rows[0]]
@@ -100,10 +115,12 @@ class MeasuredDurations(ClockModel):
         if not jobs or sorted(jobs) != list(range(len(jobs))):
             raise ValueError(f"{file} has jobs of the workers {sorted(jobs)[:10]} (expected all numbers from 0)")
         groups = 1 + max(group for own in jobs.values() for _, group in own)
-        return cls([jobs[worker] for worker in range(len(jobs))], groups)
+        return cls([jobs[worker] for worker in range(len(jobs))], groups, task=task)
 
     def jobs(self, seed: int) -> Jobs:
-        """Return the durations: a worker's n-th job takes as long under every policy."""
+        """Return the durations: a worker's n-th job (with a task its n-th of a group) is as long under every policy."""
+        if self.task is not None:
+            return self._jobs_of_task(seed)
         first = [int(stream(seed, "measured", i).integers(len(own))) for i, own in enumerate(self.measured)]
         done = [0] * self.workers
 
@@ -112,6 +129,21 @@ class MeasuredDurations(ClockModel):
             place = (first[worker] + done[worker]) % len(own)
             done[worker] += 1
             return own[place]
+
+        return job
+
+    def _jobs_of_task(self, seed: int) -> Jobs:
+        task = self._task_of(seed)
+        of_group = [[job for own in self.measured for job in own if job[1] == group] for group in range(task.groups)]
+        places: dict[tuple[int, int], Iterator[tuple[float, int]]] = {}
+
+        def job(ticket: int, worker: int) -> tuple[float, int]:
+            group = task.group_of(ticket, int(sample_seeds(seed, 1, first=ticket)[0]))
+            if (worker, group) not in places:
+                own = [job for job in self.measured[worker] if job[1] == group] or of_group[group]
+                first = int(stream(seed, "measured", worker, group).integers(len(own)))
+                places[worker, group] = itertools.cycle(own[first:] + own[:first])
+            return next(places[worker, group])
 
         return job
 
@@ -206,6 +238,18 @@ def _order_of_delays(delays: NDArray[np.int64], workers: int) -> tuple[NDArray[n
 def _job(job: Any, groups: int) -> tuple[float, int]:
     seconds, group = job if isinstance(job, (tuple, list)) and len(job) == 2 else (job, 0)
     return AT_LEAST_ZERO.check("seconds", seconds), whole_number("group", group, most=groups - 1)
+
+
+def _check_groups(counts: Sequence[int], task: Any) -> None:
+    """Raise unless jobs of each group of a task were measured, and of no other."""
+    names = ", ".join(task.group_names)
+    if len(counts) != task.groups:
+        raise ValueError(f"The measured jobs have {len(counts)} groups and the task has {task.groups}: {names}")
+    missing = [name for name, count in zip(task.group_names, counts, strict=True) if not count]
+    if missing:
+        raise ValueError(
+            f"There are no measured jobs of the group {missing[0]} (the task's groups are {names}): measure more jobs"
+        )
 
 
 def _rows(file: str | os.PathLike[str]) -> list[list[str]]:

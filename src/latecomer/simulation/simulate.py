@@ -149,8 +149,8 @@ class Simulation(Driver):
                 raise ValueError(
                     f"Ticket {ticket.number} is of group {group} in the trace, and its batch of group {own} in the "
                     "task, so delays would not follow the data: make the trace with lc.delays.SampleCost(workers, "
-                    "cost, task=task) and the same task, or with a model without groups, such as "
-                    "lc.delays.WorkerSpeeds(durations)"
+                    "cost, task=task) or MeasuredDurations.of(trace, task=task) and the same task, or with a model "
+                    "without groups, such as lc.delays.WorkerSpeeds(durations)"
                 )
         points = self.state.slots.memory(ticket.number)
         job = (ticket.number, ticket.sample, group, ticket.version)

@@ -211,7 +211,8 @@ def _check_schedule(rule: Method, workers: int, decides: Policy, options: dict[s
     if repr(own) != repr(decides):
         raise ValueError(
             f"{rule.name} decides by {own!r}, and {path.name} is a schedule of {decides!r}, which a replay keeps: "
-            "simulate it on the recorded durations instead, with latecomer.delays.MeasuredDurations.of(trace)"
+            "simulate it on the recorded durations instead, with latecomer.delays.MeasuredDurations.of(trace), and "
+            "task=task in it if the task has a group_fn"
         )
 
 
