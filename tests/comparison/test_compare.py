@@ -18,7 +18,7 @@ from latecomer.comparison import planned, runs
 from latecomer.comparison.plan import Cell
 from latecomer.comparison.settings import DELAYS, JUDGED_SEEDS, PROBLEMS, SIZES, TUNING_SEED
 from latecomer.comparison.spaces import SPACES
-from latecomer.experiments import Store
+from latecomer.experiments import Store, run_sweep
 from latecomer.experiments.pieces import Pieces
 from latecomer.optim import METHODS
 
@@ -198,6 +198,7 @@ def test_committed_runs_are_enough_for_the_page(
         (["--methods", "momentum", "momentum"], "The methods momentum, momentum are not all different"),
         (["--seeds", "2000"], "Invalid seed value: 2000 (every method is tuned on it; judge on others)"),
         (["--seeds", "-1"], "Invalid seed value: -1"),
+        (["--seeds", str(2**63)], "Invalid seed value: 9223372036854775808 (expected seed <="),
         (["--seeds", "1e5"], "Invalid --seeds value: '1e5'"),
         (["--processes", "0"], "Invalid --processes value: 0"),
         (["--hours", "nan"], "Invalid --hours value"),
@@ -224,6 +225,26 @@ def test_a_dry_run_says_how_long_it_takes(tmp_path: Path, capsys: pytest.Capture
     assert told["missing"] == 4  # two delay models, two configurations
     assert told["cpu_seconds"] == told["by_problem"]["quadratic"] > 0
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("tiny")
+def test_runs_of_a_sweep_are_not_those_of_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = planned("quick", methods=["async-sgd"], problems=["quadratic"], delays=["slow-workers"], seeds=[3000])
+    store = Store(tmp_path / "runs")
+    for runs_of in (plan.tuning, lambda: plan.judging(store)):
+        assert len(list(run_sweep(runs_of(), store))) > 0
+    words = ["--methods", "async-sgd", "--problems", "quadratic", "--delays", "slow-workers", "--seeds", "3000"]
+    assert main(["compare", *words, "--out", str(tmp_path), "--from-store"]) == 2
+    error = capsys.readouterr().err
+    assert "is that of a sweep, without the loss of every group: pass another --store" in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("option", ["--store", "--pieces"])
+def test_a_file_is_no_folder(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["compare", "--size", "standard", "--from-store", option, str(tmp_path / "file")]) == 2
+    assert "is a file (expected a folder)" in capsys.readouterr().err
 
 
 def test_damaged_pieces_and_a_store_among_them_get_a_sentence(

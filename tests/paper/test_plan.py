@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import itertools
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -162,6 +165,28 @@ def test_a_piece_of_somebody_else_is_noticed_and_a_damaged_one_refused(tmp_path:
     first.write_bytes(before[: len(before) // 2])
     with pytest.raises(ValueError, match="is damaged"):
         read_piece(first)
+
+
+@pytest.mark.parametrize(
+    ("damage", "what"),
+    [
+        (lambda entry: entry["record"].pop("final"), "final"),
+        (lambda entry: entry["record"]["final"].update(f1="good"), "has no result"),
+        (lambda entry: entry["record"].update(outcome=None), "has no result"),
+        (lambda entry: [values.clear() for values in entry["history"].values()], "has no evaluations"),
+    ],
+)
+def test_a_piece_with_something_missing_is_refused(tmp_path: Path, damage: Any, what: str) -> None:
+    store = Store(tmp_path / "store")
+    put(store, RunSpec("mnist", "momentum", "data-dependent", 100, options={"lr": 0.1}), 0.5)
+    piece = Pieces(tmp_path).export(store)
+    assert piece is not None
+    assert len(read_piece(piece)) == 1
+    entry = json.loads(gzip.decompress(piece.read_bytes()))
+    damage(entry)
+    piece.write_bytes(gzip.compress(json.dumps(entry).encode()))
+    with pytest.raises(ValueError, match=f"is damaged .*{what}"):
+        read_piece(piece)
 
 
 def test_a_planned_run_says_which_code_made_it_and_how_much_slow_samples_counted(tmp_path: Path) -> None:

@@ -72,6 +72,12 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def check_no_file(name: str, folder: Path) -> None:
+    """Raise if there is a file where a folder is meant; that it does not exist yet is no error."""
+    if folder.is_file():
+        raise ValueError(f"Invalid {name}: {str(folder)!r} is a file (expected a folder)")
+
+
 def writable(folder: Path) -> None:
     """Create a folder and test it, so that an unwritable folder fails before the work."""
     try:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from .._util.checks import whole_number
 from .._util.suggest import unknown
@@ -23,10 +24,12 @@ from ..optim import METHODS
 from .settings import DELAYS, PROBLEMS, SIZES, TUNING_SEED, WORKERS, ProblemSetting
 from .spaces import configurations, space_of
 
-__all__ = ["Cell", "Comparison", "planned"]
+__all__ = ["Cell", "Comparison", "evaluations", "planned"]
 
 _QUARTERS = 4
 """Evaluations of a tuning run; the third one sets the target."""
+_LARGEST_SEED = 2**63 - 1
+"""A table has seeds as 64-bit numbers."""
 _MOST = 2
 """No run has more than so many times the arrivals of an asynchronous one."""
 
@@ -147,7 +150,7 @@ class Comparison:
         values, start = [], math.nan
         for method, options in choice.items():
             run = self._run(cell, method, options, TUNING_SEED, "validation", _QUARTERS)
-            history = runs.history(run.key)[setting.metric].to_list()
+            history = evaluations(runs, run, setting.metric)[setting.metric].to_list()
             start = float(history[0])
             if len(history) >= _QUARTERS and history[_QUARTERS - 1] is not None:
                 values.append(float(history[_QUARTERS - 1]))
@@ -181,6 +184,15 @@ class Comparison:
             for seed in self.seeds
         ]
         return [*tuning, *judging]
+
+
+def evaluations(runs: FinishedRuns, run: RunSpec, metric: str) -> pl.DataFrame:
+    """Return the evaluations of a run; raise if they are not of this metric."""
+    history = runs.history(run.key)
+    if metric not in history.columns:
+        name = f"{run.key[:12]} ({run.method} on {run.problem})"
+        raise ValueError(f"The run {name} has no {metric}: pass another --store")
+    return history
 
 
 def _missing(cell: Cell) -> list[RunSpec]:
@@ -246,7 +258,7 @@ def planned(
                 raise ValueError(unknown(what, name, known))
         if len(set(names)) < len(names):
             raise ValueError(f"The {what}s {', '.join(names)} are not all different")
-    chosen_seeds = tuple(whole_number("seed", seed) for seed in dict.fromkeys(seeds)) or own.seeds
+    chosen_seeds = tuple(whole_number("seed", seed, most=_LARGEST_SEED) for seed in dict.fromkeys(seeds)) or own.seeds
     if TUNING_SEED in chosen_seeds:
         raise ValueError(f"Invalid seed value: {TUNING_SEED} (every method is tuned on it; judge on others)")
     settings = [

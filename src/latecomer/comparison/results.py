@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from ..experiments.pieces import FinishedRuns
-from .plan import Cell, Comparison
+from .plan import Cell, Comparison, evaluations
 from .statistics import median, performance_profile, reached
 
 __all__ = ["FACTORS", "Results", "collect"]
@@ -133,9 +133,14 @@ def collect(comparison: Comparison, runs: FinishedRuns) -> Results:
             there["judge"] += 1
             record, target = runs.record(run.key), targets[cell]
             outcome = record["outcome"]
+            if "losses" not in outcome:
+                raise ValueError(
+                    f"The run {run.key[:12]} ({run.method} on {run.problem}) is that of a sweep, without the loss of "
+                    "every group: pass another --store"
+                )
             met = (math.inf, math.inf)
             if target is not None:
-                met = reached(runs.history(run.key), setting.metric, target, setting.higher)
+                met = reached(evaluations(runs, run, setting.metric), setting.metric, target, setting.higher)
             losses = outcome["losses"] or [None]
             rows.append(
                 {

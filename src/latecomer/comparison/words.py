@@ -83,9 +83,9 @@ def _waiting(summary: pl.DataFrame) -> Iterator[str]:
     every = [setting for setting, share in beaten.items() if share == 1.0]
     yield (
         f"**Where asynchrony does not pay**: waiting, by SGD without momentum ({_code(waiting)}), is faster than most "
-        f"other methods in {_settings(most)}, and faster than all in {_settings(every)}. Not waiting with the same "
-        f"rule ({_code(asynchronous)}) {_against(ratios, waiting)}: slower in "
-        f"{_settings([setting for setting, ratio in ratios.items() if ratio > 1.0])}."
+        f"other methods in {_settings(most)}, and faster than all in {_settings(every)}. Like is compared with like "
+        f"only where the rule is the same: without waiting it ({_code(asynchronous)}) {_against(ratios, waiting)}, "
+        f"slower in {_settings([setting for setting, ratio in ratios.items() if ratio > 1.0])}."
     )
 
 

@@ -16,7 +16,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from .._util.checks import whole_number
-from .._util.files import atomic_flushed, sha256
+from .._util.files import atomic_flushed, check_no_file, sha256
 from .._util.warn import warn
 from .._util.wording import in_short
 
@@ -169,8 +169,7 @@ class RunFolder:
         self.folder, self.every = Path(folder), whole_number("checkpoint_every", every, least=1)
         if not os.fspath(folder):
             raise ValueError("Invalid checkpoint: '' (expected the name of a folder)")
-        if self.folder.exists() and not self.folder.is_dir():
-            raise ValueError(f"Invalid checkpoint: {str(folder)!r} is a file (expected a folder)")
+        check_no_file("checkpoint", self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.checkpoints = Checkpoints(self.folder, keep)
         self._run = json.loads(json.dumps(dict(run), default=repr))

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from .._util.files import atomic
+from .._util.files import atomic, check_no_file
 from .._util.wording import in_short
 from .spec import RunSpec
 from .store import Store
@@ -53,10 +53,15 @@ def read_piece(path: Path) -> list[tuple[RunSpec, dict[str, Any]]]:
                 raise ValueError(f"the run {entry['record']['key'][:12]} has another key than its spec says")
             if run.key in runs:
                 raise ValueError(f"the run {run.key[:12]} is in it twice")
+            outcome, final = entry["record"]["outcome"], entry["record"]["final"]
+            if not isinstance(outcome, dict) or not all(map(_known, final.values())):
+                raise ValueError(f"the run {run.key[:12]} has no result")
             entry["seconds"], columns = float(entry["seconds"]), entry["history"]
             entry["history"] = {name: [_number(value) for value in values] for name, values in columns.items()}
             if {len(values) for values in columns.values()} != {len(columns["update"])}:
                 raise ValueError(f"the columns of {run.key[:12]} have several lengths")
+            if not columns["update"]:
+                raise ValueError(f"the run {run.key[:12]} has no evaluations")
             runs[run.key] = run, entry
         if not runs:
             raise ValueError("it is empty")
@@ -82,6 +87,7 @@ class Pieces:
     """
 
     def __init__(self, folder: Path) -> None:
+        check_no_file("folder of committed runs", folder)
         self.folder = folder
         self._read: set[Path] = set()
         self._entries: dict[str, tuple[RunSpec, dict[str, Any]]] = {}
@@ -138,6 +144,11 @@ class Pieces:
             temporary.write_bytes(gzip.compress("\n".join([*lines, ""]).encode(), mtime=0))
         self.refresh()
         return target
+
+
+def _known(value: Any) -> bool:
+    """Return whether this is a metric as a record has it: a number, or None if it was not finite."""
+    return value is None or isinstance(value, (int, float))
 
 
 def _text(value: Any) -> Any:

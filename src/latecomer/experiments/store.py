@@ -23,7 +23,7 @@ from typing import Any
 
 import polars as pl
 
-from .._util.files import sha256, write_flushed
+from .._util.files import check_no_file, sha256, write_flushed
 from .._util.wording import in_short
 from .spec import RunSpec
 
@@ -51,6 +51,7 @@ class Store:
     """
 
     def __init__(self, folder: Path) -> None:
+        check_no_file("store", folder)
         self.folder = folder
 
     def _folder_of(self, key: str) -> Path:
