@@ -13,7 +13,7 @@ import latecomer as lc
 from latecomer.comparison import median, performance_profile, reached, time_ratios, work_shares
 from latecomer.comparison.page import _winners
 from latecomer.comparison.plan import _target
-from latecomer.comparison.spaces import Space, configurations
+from latecomer.comparison.spaces import Space, configurations, space_of
 from latecomer.optim import METHODS
 from latecomer.policy import Decision, Policy
 from latecomer.report.style import STYLES
@@ -149,6 +149,22 @@ def test_every_method_gets_as_many_configurations() -> None:
     assert np.isclose(growing[0]["lr"], 2e-6)
     with pytest.raises(ValueError, match="6 configurations cannot be 4 combinations"):
         configurations(Space(values={"beta": (0.1, 0.01), "gamma": (0.1, 0.9)}), (0.001, 0.1), **given)
+
+
+def test_learning_rates_and_options_are_shifted_as_the_page_says() -> None:
+    """docs/compare.md has the factors in words, by kind of method."""
+    factors = {
+        **dict.fromkeys(("ormo", "ormo-da", "dana-zero"), 0.1),
+        **dict.fromkeys(("rennala", "sync-minibatch", "async-minibatch", "fedbuff", "staleness-aware"), 8.0),
+        **dict.fromkeys(("anytime-sgd", "ordered-mu2-anytime"), 2 / 1000), "fadas": 3.0,
+    }  # fmt: skip
+    for method in (name for name, known in METHODS.items() if known.files is None and name != "rate-free"):
+        found = configurations(space_of(method), (0.001, 0.1), count=6, workers=5, arrivals=1000)
+        rates, factor = [each["lr"] for each in found], factors.get(method, 1.0)
+        assert (min(rates), max(rates)) == pytest.approx((0.001 * factor, 0.1 * factor), rel=1e-6), method
+        assert {each.get(name, 5) for each in found for name in "RSBK"} == {5}, method
+        assert {each.get("threshold", 10) for each in found} == {10}, method
+        assert {each.get("beta", 0.1) for each in found} == {0.1}, method
 
 
 def test_the_fastest_are_all_named_if_they_tie_and_nobody_who_misses() -> None:
