@@ -88,6 +88,8 @@ def test_the_server_and_its_links_serve_one_job_at_a_time() -> None:
     assert busy.delay == pytest.approx(15.0, rel=0.02)
     ring = predict_rounds(compute, 4, Network(8.0))
     assert ring.updates == pytest.approx(1 / (1 + 2 * 3 / 4))
+    rounds = predict_rounds(JobTimes([[1.0]], server=0.5), 4)
+    assert (rounds.updates, rounds.idle) == (pytest.approx(1 / 1.5), pytest.approx(1 / 3))
     two = predict_policy(JobTimes([[1.0]], size=10**9, points=2), 1, network=Network(8.0), jobs=100)
     assert two.jobs == pytest.approx(1 / 4)  # two points go down
 
@@ -139,7 +141,7 @@ def test_shares_of_groups_are_those_of_many_more_batches_than_are_timed(monkeypa
     )  # fmt: skip
     for times in (time_jobs(task, jobs=2, seed=seed) for seed in range(6)):
         assert times.shares[1] == pytest.approx(0.25, abs=0.05)
-        assert times.counted >= 2000
+        assert times.counted == 2 + 2000  # those that are timed and those that are looked at, without the warm-up
     never = lc.Task(
         torch.nn.Linear(1, 1), lambda model, batch: model(batch).mean(), batch_fn=lambda sample: torch.zeros(1, 1),
         group_fn=lambda batch: 0, groups=("usual", "rare"),
@@ -182,6 +184,15 @@ def test_a_recorded_run_brings_durations_by_group_and_workers_by_speed() -> None
         recorded_times(stopped)
     with pytest.raises(ValueError, match="The record has no arrivals with a clock"):
         recorded_times(lc.delays.Uniform(workers=2).trace(steps=5))
+
+
+def test_seconds_are_those_to_the_number_of_samples() -> None:
+    record = lc.delays.WorkerSpeeds([1.0, 1.0]).trace(steps=50)
+    task = lc.problems.digits(network="mlp", batch_size=5)
+    found = lc.plan(task, workers=[8], record=record, samples=12_000, policies={})
+    seconds = dict(zip(found.table["scheme"], found.table["seconds"], strict=True))
+    assert seconds["async"] == pytest.approx(300.0, rel=0.02)  # eight jobs of five samples per second
+    assert seconds["synchronous"] == pytest.approx(300.0, rel=0.02)
 
 
 SCRIPT = """
