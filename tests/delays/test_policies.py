@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import latecomer as lc
 from delay_models import MODELS
 from latecomer.delays import Constant, DataDependent, Recorded, SampleCost, WorkerSpeeds
-from latecomer.policy import Async, Decision, Policy, Synchronous, Ticket
+from latecomer.policy import Async, Decision, Policy, Synchronous, Ticket, as_policy
 
 ACTIONS = ("apply", "drop", "hold", "flush")
 CLOCKS = [name for name in MODELS if name.startswith(("worker-speeds", "sample-cost"))]
@@ -130,6 +130,13 @@ def test_synchronous_rounds_last_as_long_as_their_slowest_job() -> None:
     run = lc.simulate(lc.problems.quadratic(), "momentum", trace, policy="synchronous", lr=0.01)
     assert run.final["update"] == 3
     assert run.final["time"] == 9.0
+
+
+@pytest.mark.parametrize("name", ["synchronous", "rennala", "async-minibatch", "fedbuff"])
+def test_by_default_an_update_takes_as_many_contributions_as_there_are_workers(name: str) -> None:
+    policy = as_policy(name, workers=5)
+    tickets = [Ticket(number, worker=number % 5, version=1, seen=0, sample=0) for number in range(10)]
+    assert [policy.receive(ticket, delay=0).action for ticket in tickets] == [*["hold"] * 4, "flush"] * 2
 
 
 @pytest.mark.parametrize(
