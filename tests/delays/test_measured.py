@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,6 +59,26 @@ def test_measured_durations_keep_their_groups_and_work_under_any_policy(tmp_path
     model_of_file = MeasuredDurations.read(file)
     assert (model_of_file.measured, model_of_file.workers) == ([[(1.5, 0), (2.5, 0)], [(4.0, 1)]], 2)
     assert set(model_of_file.trace(20, 0).group.tolist()) == {0, 1}
+
+
+def test_with_a_task_a_worker_takes_its_durations_of_a_group_in_turn() -> None:
+    task = lc.Task(
+        torch.nn.Linear(1, 1), lambda model, batch: model(batch).mean(),
+        batch_fn=lambda sample: torch.full((1, 1), float(sample % 3 == 0)),
+        group_fn=lambda batch: int(batch.item()), groups=("usual", "rare"),
+    )  # fmt: skip
+    measured = {(0, 0): [1.0, 2.0, 3.0], (0, 1): [10.0, 30.0, 20.0], (1, 0): [5.0, 4.0], (1, 1): [50.0]}
+    jobs = [[(took, group) for group in (0, 1) for took in measured[worker, group]] for worker in (0, 1)]
+    firsts = set()
+    for seed in range(20):
+        trace = MeasuredDurations(jobs, 2, task=task).trace(100, seed)
+        for (worker, group), own in measured.items():
+            lasted = (trace.end - trace.start)[(trace.worker == worker) & (trace.group == group)].round(6).tolist()
+            place = own.index(lasted[0])
+            assert lasted == [own[(place + n) % len(own)] for n in range(len(lasted))]
+            assert len(lasted) > len(own)
+            firsts.add(lasted[0])
+    assert firsts == {took for own in measured.values() for took in own}  # the seed draws the place
 
 
 @settings(max_examples=50)
