@@ -90,3 +90,17 @@ def test_one_sweep_has_them_all(tmp_path: Path) -> None:
     for run in sweep.runs():
         alone = lc.simulate(lc.problems.quadratic(), run.method, run.make_trace(), seed=1, **OPTIONS[run.method])
         assert store.record(run.key)["final"]["loss"] == alone.final["loss"], run.method
+
+
+def test_the_page_and_the_table_agree_on_how_sure_we_are() -> None:
+    words = {"code": "read in public code", "secondary": "read in secondary sources", "our reading": "our reading"}
+    page = (Path(__file__).parent.parent / "docs" / "rivals.md").read_text()
+    rows = [
+        line.split(" | ") for line in page.partition("\n## What needs more")[0].splitlines() if line.startswith("| `")
+    ]
+    sure = {row[0].strip("|` "): next((w for w in words if row[3].startswith(w)), "") for row in rows}
+    assert {*RIVALS} <= set(sure)
+    for name, word in sure.items():
+        if name != "delay-adaptive":  # the table has the paper's form of it
+            source = METHODS[name].source
+            assert [w for w in words if words[w] in source] == ([word] if word else []), (name, source)

@@ -1,4 +1,4 @@
-"""Ringmaster with stops, and synchronous rounds, on arbitrary durations and events."""
+"""Ringmaster and Rennala with stops, and synchronous rounds, on arbitrary durations and events."""
 
 from __future__ import annotations
 
@@ -37,12 +37,22 @@ DURATIONS = st.lists(st.lists(st.sampled_from([0.25, 1.0, 1.5, 2.0, 7.0]), min_s
                      max_size=5)  # fmt: skip
 
 
+RULES = st.one_of(
+    st.sampled_from([1, 2, 3, 5, math.inf]).map(lambda R: ("ringmaster-stop", {"R": R})),
+    st.integers(1, 6).map(lambda S: ("rennala-stop", {"S": S})),
+)
+
+
 @few
-@given(durations=DURATIONS, R=st.sampled_from([1, 2, 3, 5, math.inf]), updates=st.integers(1, 30))
-def test_ringmaster_with_stops_on_arbitrary_durations(durations: list[list[float]], R: float, updates: int) -> None:
+@given(durations=DURATIONS, rule=RULES, updates=st.integers(1, 30))
+def test_rules_with_stops_on_arbitrary_durations(
+    durations: list[list[float]], rule: tuple[str, dict[str, Any]], updates: int
+) -> None:
     """Stopped jobs start again at the newest point, at once: the same iterate, time and number of stops."""
     problem = lc.problems.quadratic(shares=(1.0, 0.0))
-    trace = InTurn(durations).trace(updates, 5, policy=RingmasterStop(len(durations), R))
+    name, options = rule
+    policy = lc.policy.as_policy(name, len(durations), options)
+    trace = InTurn(durations).trace(updates * options.get("S", 1), 5, policy=policy)
     samples = sample_seeds(5, len(trace.columns["ticket"]) + len(durations)).tolist()
 
     def grad(x: Tensor, n: int) -> Tensor:
@@ -50,13 +60,15 @@ def test_ringmaster_with_stops_on_arbitrary_durations(durations: list[list[float
         problem.gradient(x, problem.batch(samples[n], 0), out)
         return out
 
-    found = lc.simulate(problem, "ringmaster-stop", trace, lr=0.05, R=R)
+    method, own = (name, options) if name in lc.optim.METHODS else ("async-sgd", {"policy": policy})
+    found = lc.simulate(problem, method, trace, lr=0.05, **own)
     x1 = torch.full((10,), 5.0, dtype=torch.float64)
-    x, now, stopped = ringmaster_stop(x1, durations, grad, lr=0.05, R=R, updates=updates)
+    x, now, stopped = ringmaster_stop(x1, durations, grad, lr=0.05, updates=updates, **{"R": 1, **options})
     assert relative(found.state["x"], x) < 1e-12
+    assert found.final["update"] == updates
     assert trace.end[-1] == pytest.approx(now)
     assert (trace.columns["status"] == lc.trace.STATUSES.index("cancelled")).sum() == stopped
-    assert trace.delay.max() < R
+    assert trace.delay.max() < options.get("R", 1)
 
 
 KINDS = st.sampled_from(["arrive", "arrive", "arrive", "lose", "join", "leave"])

@@ -46,8 +46,9 @@ class Ringleader(AsyncOptimizer):
         -2.0
 
     References:
-        Maranjyan, Richtarik, Ringleader ASGD, 2025, arXiv 2509.22860 (our reading: the formula was read, the phases in
-        a summary).
+        Maranjyan, Richtarik, Ringleader ASGD, 2025, arXiv 2509.22860 (formula and phases read in public code, with one
+        difference: there a worker that does not make an update starts again at the newest parameters. The published
+        formula has one delay per worker, as here).
     """
 
     method = "ringleader"

@@ -4,7 +4,7 @@ from .base import Async, Decision, Policy, Ticket
 from .known import POLICIES, PolicyLike, as_policy
 from .ringleader import Ringleader
 from .ringmaster import Ringmaster, RingmasterStop
-from .rounds import AsyncMiniBatch, FedBuff, Rennala, Synchronous
+from .rounds import AsyncMiniBatch, FedBuff, Rennala, RennalaStop, Synchronous
 
 __all__ = [
     "POLICIES",
@@ -15,6 +15,7 @@ __all__ = [
     "Policy",
     "PolicyLike",
     "Rennala",
+    "RennalaStop",
     "Ringleader",
     "Ringmaster",
     "RingmasterStop",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, ClassVar, Literal
 
 from .._util.checks import AT_LEAST_ZERO
@@ -139,6 +140,15 @@ class Policy(ABC):
         ask: its trace has the times. With nothing in flight the answer must be yes, else the run could not go on.
         """
         return True
+
+
+def late(in_flight: Sequence[Ticket], version: int, delay: float) -> list[Ticket]:
+    """Return the tickets whose delay is ``delay`` or more now that the parameters hold ``version``.
+
+    The oldest come first, so it looks at one ticket more than it returns. A ticket that is issued again keeps its
+    version and its place, and a worker that joins gets the newest version.
+    """
+    return list(takewhile(lambda ticket: version - ticket.version >= delay, in_flight))
 
 
 def options_of(policy: Policy) -> dict[str, Any]:

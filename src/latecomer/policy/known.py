@@ -12,7 +12,7 @@ from .._util.suggest import unknown
 from .base import Async, Policy
 from .ringleader import Ringleader
 from .ringmaster import Ringmaster, RingmasterStop
-from .rounds import AsyncMiniBatch, FedBuff, Rennala, Synchronous
+from .rounds import AsyncMiniBatch, FedBuff, Rennala, RennalaStop, Synchronous
 
 __all__ = ["POLICIES", "PolicyLike", "as_policy"]
 
@@ -20,7 +20,7 @@ PolicyLike = Policy | type[Policy] | Callable[..., Policy] | str
 """What ``policy=`` takes: an instance, a class, a function that makes one, or a name in `POLICIES`."""
 
 _LIBRARY: tuple[type[Policy], ...] = (
-    Async, Synchronous, Ringmaster, RingmasterStop, Rennala, AsyncMiniBatch, FedBuff, Ringleader,
+    Async, Synchronous, Ringmaster, RingmasterStop, Rennala, RennalaStop, AsyncMiniBatch, FedBuff, Ringleader,
 )  # fmt: skip
 
 _BY_METHOD = {"sync-minibatch": Synchronous.name}

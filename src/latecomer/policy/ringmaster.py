@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import takewhile
 
 from .._util.checks import whole_number
-from .base import Decision, Policy, Ticket
+from .base import Decision, Policy, Ticket, late
 
 __all__ = ["Ringmaster", "RingmasterStop"]
 
@@ -69,11 +68,8 @@ class RingmasterStop(Ringmaster):
     name = "ringmaster-stop"
 
     def cancel(self, in_flight: Sequence[Ticket], version: int) -> Sequence[Ticket]:
-        """Return the jobs whose delay is R or more: the oldest come first, so it looks at one job more than it returns.
-
-        A ticket that is issued again keeps its version and its place, and a worker that joins gets the newest version.
-        """
-        return list(takewhile(lambda ticket: version - ticket.version >= self.R, in_flight))
+        """Return the jobs whose delay is R or more."""
+        return late(in_flight, version, self.R)
 
 
 def _threshold(R: float) -> float:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from .._util.checks import checked_flag, whole_number
-from .base import Decision, Policy, Ticket
+from collections.abc import Sequence
 
-__all__ = ["AsyncMiniBatch", "FedBuff", "Rennala", "Synchronous", "flat_buffer"]
+from .._util.checks import checked_flag, whole_number
+from .base import Decision, Policy, Ticket, late
+
+__all__ = ["AsyncMiniBatch", "FedBuff", "Rennala", "RennalaStop", "Synchronous", "flat_buffer"]
 
 
 class _Collecting(Policy):
@@ -58,8 +60,8 @@ class Synchronous(_Collecting):
 class Rennala(_Collecting):
     """One update with the mean of the first S contributions that were computed at the newest parameters.
 
-    Contributions from older parameters are dropped, so nobody waits for a slow worker. The parameters stay as they are
-    until S have come.
+    Contributions from older parameters are dropped when they arrive, so nobody waits for a slow worker. The parameters
+    stay as they are until S have come. `RennalaStop` cancels these jobs instead.
 
     Args:
         workers: Number of workers.
@@ -85,6 +87,32 @@ class Rennala(_Collecting):
     def receive(self, ticket: Ticket, delay: int) -> Decision:
         """Drop it if it is late, else hold it; flush with the S-th."""
         return self._collect_fresh(self.S, delay)
+
+
+class RennalaStop(Rennala):
+    """Rennala with stops: an update cancels all jobs, and every worker starts again at the new parameters.
+
+    So nothing arrives late. Public code of `Rennala` does this. Every update issues one ticket per worker.
+
+    Args:
+        workers: Number of workers.
+        S: Number of contributions per update; by default the number of workers.
+
+    Examples:
+        >>> policy = RennalaStop(workers=4, S=2)
+        >>> jobs = [Ticket(i, worker=i, version=1 + i // 2, seen=0, sample=0) for i in range(3)]
+        >>> [ticket.number for ticket in policy.cancel(jobs, version=2)]
+        [0, 1]
+
+    References:
+        ``RennalaSGD`` in ``asynchronous/algorithm.py`` of the repository vectozavr/ringmaster-lmo (read there).
+    """
+
+    name = "rennala-stop"
+
+    def cancel(self, in_flight: Sequence[Ticket], version: int) -> Sequence[Ticket]:
+        """Return the jobs that were started before the newest update."""
+        return late(in_flight, version, 1)
 
 
 class AsyncMiniBatch(_Collecting):

@@ -273,9 +273,11 @@ def ringmaster(x1: Tensor, order: Sequence[int], grad: Gradients, *, lr: float, 
 
 
 def ringmaster_stop(
-    x1: Tensor, durations: Sequence[Sequence[float]], grad: Gradients, *, lr: float, R: float, updates: int
+    x1: Tensor, durations: Sequence[Sequence[float]], grad: Gradients, *, lr: float, R: float, updates: int, S: int = 1
 ) -> tuple[Tensor, float, int]:
     """Ringmaster with stops, Algorithm 5: calculations whose delay reaches R stop, and start again at the newest x.
+
+    With ``R=1`` and updates of the mean of S gradients this is Rennala with stops.
 
     Jobs are numbered as they start, at one time by worker; the n-th sample is that of job n. Of two jobs that end at
     one time the older one arrives first.
@@ -287,20 +289,26 @@ def ringmaster_stop(
         lr: Learning rate.
         R: The threshold.
         updates: Number of updates.
+        S: Number of gradients per update.
 
     Returns:
         The last iterate, the time of the last update, and how many calculations were stopped.
     """
     x, now, started, stopped = x1.double(), 0.0, 0, 0
+    held: list[Tensor] = []
     begun = [0] * len(durations)  # jobs that each worker has started
     jobs: dict[int, tuple[float, int, Tensor, int]] = {}  # by worker: end, number, point, updates before it
-    for k in range(1, updates + 1):
+    k = 0
+    while k < updates:
         for worker, own in enumerate(durations):
             if worker not in jobs:
-                jobs[worker] = now + own[begun[worker] % len(own)], started, x, k - 1
+                jobs[worker] = now + own[begun[worker] % len(own)], started, x, k
                 begun[worker], started = begun[worker] + 1, started + 1
         now, number, at, _ = jobs.pop(min(jobs, key=lambda worker: jobs[worker][:2]))
-        x = x - lr * grad(at, number)
+        held.append(grad(at, number))
+        if len(held) < S:
+            continue
+        x, held, k = x - lr * sum(held) / S, [], k + 1
         for worker in [worker for worker, (*_, since) in jobs.items() if k - since >= R]:
             del jobs[worker]
             stopped += 1
