@@ -30,6 +30,8 @@ METHODS: dict[str, dict[str, Any]] = {
 """The compared methods, with the hyper-parameters that the public code calls tuned."""
 NEAR = 100
 """Workers that take part in Ringmaster with stops: the others never finish a job, which `curves` verifies."""
+POINTS = 100
+"""About so many points per curve."""
 
 
 class Tridiagonal(Problem):
@@ -128,7 +130,7 @@ def curves(seed: int, seconds: float = SECONDS, workers: int = WORKERS) -> Itera
         trace = _until(SquareRootTimes(own), seconds, seed, policy)
         if own < workers:
             _check_unreached(trace, own, int(options["R"]))
-        run = lc.simulate(Tridiagonal(), method, trace, evaluate_every=max(1, len(trace) // 100), **options)
+        run = lc.simulate(Tridiagonal(), method, trace, evaluate_every=max(1, len(trace) // POINTS), **options)
         for row in run.history.iter_rows(named=True):
             kept = {key: row[key] for key in ("time", "update", "arrival", "loss", "squared_gradient")}
             yield {"method": method, "seed": seed, **kept}
