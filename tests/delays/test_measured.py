@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,26 @@ def test_with_a_task_a_worker_takes_its_durations_of_a_group_in_turn() -> None:
     assert firsts == {took for own in measured.values() for took in own}  # the seed draws the place
 
 
+def test_a_record_that_lacks_its_long_jobs_is_refused() -> None:
+    stops = lc.policy.RingmasterStop(8, 8)
+    stopped = SampleCost(8, (1.0, 10.0), slow_share=0.1).trace(2000, 0, policy=stops)
+    with pytest.raises(ValueError, match=r"^\d+ jobs of the record were cancelled, mostly slow ones.*cancels nothing$"):
+        MeasuredDurations.of(stopped)
+    model = WorkerSpeeds([1.0, 1.0, 500.0])
+    with pytest.raises(ValueError, match=r"^Worker 2 had finished no job when the record ended.*a longer run$"):
+        MeasuredDurations.of(model.trace(60))
+    assert MeasuredDurations.of(model.trace(1100)).workers == 3
+
+
+def test_workers_that_left_or_never_had_a_job_are_left_out() -> None:
+    """They were not slow: no long duration is missing."""
+    trace = WorkerSpeeds([1.0, 1.0, 500.0]).trace(60)
+    gone = lc.Trace.unchecked(replace(trace.header, left=((10, 2),)), trace.columns)
+    assert MeasuredDurations.of(gone).workers == 2
+    alone = WorkerSpeeds([1.0]).trace(9)
+    assert MeasuredDurations.of(lc.Trace.unchecked(replace(alone.header, workers=2), alone.columns)).workers == 1
+
+
 @settings(max_examples=50)
 @given(order=st.lists(st.integers(0, 3), min_size=1, max_size=60), data=st.data())
 def test_delays_alone_say_who_arrived(order: list[int], data: st.DataObject, tmp_path_factory: Any) -> None:
@@ -151,7 +172,7 @@ def test_bad_values_get_a_sentence(tmp_path: Path) -> None:
         (lambda: MeasuredDurations([]), "no measured jobs of worker 0"),
         (lambda: MeasuredDurations([[1.0], []]), "no measured jobs of worker 1"),
         (lambda: MeasuredDurations([[-1.0]]), "Invalid seconds value: -1"),
-        (lambda: MeasuredDurations.of(lc.delays.Constant(2).trace(5)), "has no clock"),
+        (lambda: MeasuredDurations.of(lc.delays.Constant(2).trace(5)), "no arrivals with a clock"),
         (lambda: WithCosts(lc.delays.Constant(2)), "expected a delay model with a clock"),  # type: ignore[arg-type]
         (lambda: WithCosts(WorkerSpeeds([1.0]), network=-1.0), "Invalid network value: -1"),
         (lambda: TimeVarying(WorkerSpeeds([1.0]), 2.0), "Invalid factor: 2.0"),  # type: ignore[arg-type]

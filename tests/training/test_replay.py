@@ -105,6 +105,13 @@ def test_a_replay_keeps_the_schedule_so_a_method_with_another_policy_is_refused(
             replay(free, problem, method=method)
     with pytest.raises(ValueError, match=r"decides by Ringmaster\(R=3\), and held.parquet is a schedule of .*R=2"):
         replay(held, problem, R=3)
+    stopped = tmp_path / "stopped.parquet"
+    lc.fit(problem, method="ringmaster-stop", R=2, record=stopped, **options)
+    for record, words in (held, r"R=2\), which .* Simulate it on the recorded durations instead"), (
+        stopped, r"It cannot be simulated on the recorded durations either\. \d+ jobs of the record were cancelled"
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=words):
+            replay(record, problem, method="rennala")
     # The same policy with the same options, and one that was asked for, are no other schedule.
     assert replay(held, problem, R=2).difference == 0.0
     assert replay(held, problem, method="ringmaster-lmo").run.trace.header.policy == "ringmaster"

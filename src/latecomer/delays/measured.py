@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from .._util.checks import AT_LEAST_ZERO, several, whole_number
 from .._util.seeds import sample_seeds, stream
 from ..policy import PolicyLike
-from ..trace import Trace
+from ..trace import STATUSES, Trace
 from .base import DelayModel, arrivals_trace, checked_steps
 from .clock import ClockModel, check_task
 from .schedule import Jobs
 
-__all__ = ["MeasuredDelays", "MeasuredDurations"]
+__all__ = ["MeasuredDelays", "MeasuredDurations", "check_durations"]
 
 _WORKER, _SECONDS, _GROUP = "worker", "seconds", "group"
 
@@ -74,7 +74,10 @@ class MeasuredDurations(ClockModel):
 
     @classmethod
     def of(cls, trace: Trace, *, task: Any = None) -> MeasuredDurations:
-        """Return the durations of a recorded trace, which needs a clock; jobs that never arrived do not count.
+        """Return the durations of a recorded trace, which needs a clock.
+
+        Jobs that were lost, or still running at its end, do not count. A record in which jobs were cancelled is
+        refused, and one that ends before a worker has finished a job: the durations that it lacks are the long ones.
 
         Args:
             trace: The trace, for example ``run.trace`` of `latecomer.fit`.
@@ -84,8 +87,7 @@ class MeasuredDurations(ClockModel):
             raise TypeError(
                 f"Invalid trace: {type(trace).__name__} (expected a latecomer.Trace; Trace.load reads a file)"
             )
-        if trace.header.clock == "none":
-            raise ValueError("The trace has no clock, so its jobs have no durations: record one with fit(record=...)")
+        check_durations(trace)
         jobs: dict[int, list[tuple[float, int]]] = defaultdict(list)
         for worker, start, end, group in zip(trace.worker, trace.start, trace.end, trace.group, strict=True):
             jobs[int(worker)].append((float(end - start), int(group)))
@@ -233,6 +235,30 @@ def _order_of_delays(delays: NDArray[np.int64], workers: int) -> tuple[NDArray[n
         order[index] = worker
         holder[t + 1] = [worker]
     return order, exact / len(delays)
+
+
+def check_durations(trace: Trace) -> None:
+    """Raise unless the jobs that arrived in a record stand for all that it had."""
+    if trace.header.clock == "none" or not len(trace):
+        raise ValueError(
+            "The record has no arrivals with a clock, so its jobs have no durations: record a run of `latecomer train` "
+            "or `fit`"
+        )
+    columns = trace.columns
+    stopped = int((columns["status"] == STATUSES.index("cancelled")).sum())
+    if stopped:
+        raise ValueError(
+            f"{stopped:,} jobs of the record were cancelled, mostly slow ones, so its durations are too short: record "
+            "a run under a policy that cancels nothing"
+        )
+    running = set(columns["worker"][columns["status"] < 0].tolist())
+    left = {worker for _, worker in trace.header.left}
+    unknown = sorted(running - left - set(trace.worker.tolist()))
+    if unknown:
+        raise ValueError(
+            f"Worker {unknown[0]} had finished no job when the record ended, so how long its jobs take is not known: "
+            "record a longer run"
+        )
 
 
 def _job(job: Any, groups: int) -> tuple[float, int]:

@@ -22,10 +22,11 @@ from ..core.flat import FlatModule
 from ..core.gradient import Contributor, one_thread
 from ..core.server_cost import update_seconds
 from ..delays.base import group_shares
+from ..delays.measured import check_durations
 from ..optim import MethodLike, as_method
 from ..optim._kernels import is_finite
 from ..problems.base import Problem
-from ..trace import STATUSES, Trace
+from ..trace import Trace
 
 __all__ = ["JobTimes", "recorded_times", "time_jobs"]
 
@@ -256,14 +257,7 @@ def recorded_times(record: str | os.PathLike[str] | Trace, times: JobTimes | Non
         (0.5, 1.5)
     """
     trace = record if isinstance(record, Trace) else Trace.load(record)
-    if trace.header.clock == "none" or not len(trace):
-        raise ValueError("The record has no arrivals with a clock: record a run of `latecomer train` or `fit`")
-    stopped = int((trace.columns["status"] == STATUSES.index("cancelled")).sum())
-    if stopped:
-        raise ValueError(
-            f"{stopped:,} jobs of the record were cancelled, mostly slow ones, so its durations are too short: record "
-            "a run under a policy that cancels nothing"
-        )
+    check_durations(trace)
     lasted, group, worker = trace.end - trace.start, trace.group, trace.worker
     usable = np.isfinite(lasted) & (lasted > 0) & (group >= 0)
     if not usable.any():

@@ -20,6 +20,7 @@ from ..core.groups import Arrangement, NamedGroup, ParamGroups, named_groups
 from ..core.result import Run
 from ..core.state import hyper_parameters
 from ..core.structure import first_difference, structure
+from ..delays.measured import check_durations
 from ..optim import METHODS, Method, MethodLike, as_method
 from ..policy import POLICIES, Policy, PolicyLike, as_policy
 from ..problems.base import Problem
@@ -114,7 +115,7 @@ def replay(
     seed = int(about.get("seed", trace.header.seed))
     decides = _policy(trace, policy, about)
     if policy is None and (rule.name != recorded or rule.policy_options(options)):
-        _check_schedule(rule, _workers(trace, about), decides, {**kept, **options}, path)
+        _check_schedule(rule, _workers(trace, about), decides, {**kept, **options}, path, trace)
         options = {name: value for name, value in options.items() if name not in rule.policy_options(options)}
     # The policy is made here, so its options are not passed on. Another method keeps those that it has too.
     of_policy, rule = rule.policy_options(kept), replace(rule, policy=None)
@@ -203,17 +204,26 @@ def _groups(about: dict[str, Any], rule: Method, same_rule: bool) -> list[NamedG
     ]
 
 
-def _check_schedule(rule: Method, workers: int, decides: Policy, options: dict[str, Any], path: Path) -> None:
+def _check_schedule(
+    rule: Method, workers: int, decides: Policy, options: dict[str, Any], path: Path, trace: Trace
+) -> None:
     """Raise if a method's policy would have made another schedule: a replay keeps the recorded one."""
     if rule.policy is None:
         return
     own = as_policy(rule.policy, workers, rule.policy_options(options))
-    if repr(own) != repr(decides):
-        raise ValueError(
-            f"{rule.name} decides by {own!r}, and {path.name} is a schedule of {decides!r}, which a replay keeps: "
-            "simulate it on the recorded durations instead, with latecomer.delays.MeasuredDurations.of(trace), and "
-            "task=task in it if the task has a group_fn"
-        )
+    if repr(own) == repr(decides):
+        return
+    remedy = (
+        "Simulate it on the recorded durations instead, with latecomer.delays.MeasuredDurations.of(trace), and "
+        "task=task in it if the task has a group_fn"
+    )
+    try:
+        check_durations(trace)
+    except ValueError as error:  # so these durations would be refused too
+        remedy = f"It cannot be simulated on the recorded durations either. {error}"
+    raise ValueError(
+        f"{rule.name} decides by {own!r}, and {path.name} is a schedule of {decides!r}, which a replay keeps. {remedy}"
+    )
 
 
 def _device(recorded: list[str], given: Any) -> str | torch.device:
