@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+import latecomer as lc
 from browser import needs_chromium, opened
 from latecomer.cli.main import main
 from latecomer.comparison import planned, runs
@@ -215,6 +216,18 @@ def test_bad_input_gets_a_sentence(
     assert sentence in error
     assert error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_from_python_bad_input_gets_a_sentence_too() -> None:
+    for given, words in (
+        ({"seeds": 4000}, r"^Invalid seeds value: 4000 \(expected a list of whole numbers, such as \[4000, 4001\]\)$"),
+        ({"processes": "2"}, r"^Invalid processes value: '2' \(expected a whole number, got str\)$"),
+        ({"processes": 0}, "^Invalid processes value: 0 .expected processes >= 1.$"),
+        ({"methods": "momentum"}, "^Invalid methods value: 'momentum' .expected a list of names.$"),
+        ({"imports": "rules.py"}, "^Invalid imports value: 'rules.py' .expected a list of files.$"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=words):
+            lc.compare(**given)
 
 
 @pytest.mark.usefixtures("tiny")

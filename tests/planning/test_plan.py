@@ -182,6 +182,8 @@ def test_a_recorded_run_brings_durations_by_group_and_workers_by_speed() -> None
     stopped = lc.delays.SampleCost(8, cost=(1.0, 10.0), slow_share=0.1).trace(200, seed=0, policy="ringmaster-stop")
     with pytest.raises(ValueError, match="jobs of the record were cancelled, mostly slow ones"):
         recorded_times(stopped)
+    with pytest.raises(ValueError, match="Worker 1 had finished no job when the record ended"):
+        recorded_times(lc.delays.WorkerSpeeds([1.0, 500.0]).trace(steps=60))
     with pytest.raises(ValueError, match="The record has no arrivals with a clock"):
         recorded_times(lc.delays.Uniform(workers=2).trace(steps=5))
 
@@ -331,6 +333,19 @@ def test_a_task_that_raises_and_one_that_is_none_get_a_sentence(
     assert (seen[-1], len(set(seen))) == ((5, 5), 5)  # three jobs, async with one worker and with two
     with pytest.raises(ValueError, match="Invalid workers: none"):
         lc.plan(lc.problems.quadratic(), workers=[])
+    for given, words in (
+        ({"workers": 4}, r"^Invalid workers value: 4 \(expected a list of numbers, such as \[4, 8, 16\]\)$"),
+        ({"policies": ["ringmaster"]}, r"^Invalid policies value: \['ringmaster'\] \(expected a dict of policies by"),
+        ({"policies": {1: "async"}}, "^Invalid name of a policy: 1"),
+        ({"policies": {"async": "ringmaster"}}, "^The policy 'ringmaster' is called 'async', .* another name$"),
+        ({"policies": {"rennala": "synchronous"}}, "^The policy 'synchronous' is called 'rennala'"),
+        ({"policies": {"synchronous, buckets": "async"}}, "^The policy 'async' is called 'synchronous, buckets'"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=words):
+            lc.plan(lc.problems.quadratic(), **{"workers": [2], "jobs": 2, **given})
+    own = {"async": lc.policy.Async, "tight": lc.policy.Ringmaster(2, R=1)}
+    rows = lc.plan(lc.problems.quadratic(), workers=[2], jobs=2, policies=own).table["scheme"]
+    assert set(rows) >= {"async", "tight"}
     for wrong, words in (([], "at least one duration"), ([[]], "at least one duration"), ([[-1.0]], "duration")):
         with pytest.raises(ValueError, match=words):
             JobTimes(wrong)

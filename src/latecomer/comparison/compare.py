@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from .._util.checks import several, whole_number
 from .._util.imports import import_file
 from ..experiments.store import Store
 from ..experiments.sweep import run_sweep
@@ -49,6 +50,13 @@ def compare(
         >>> found.summary()["wasted"].round(1).to_list()
         [0.0, 0.4]
     """
+    processes = whole_number("processes", processes, least=1)
+    methods, problems, delays = (
+        several(name, given, "names")
+        for name, given in (("methods", methods), ("problems", problems), ("delays", delays))
+    )
+    seeds = several("seeds", seeds, "whole numbers, such as [4000, 4001]")
+    imports = several("imports", imports, "files")
     for file in imports:
         import_file(file)
     plan = planned(size, methods=methods, problems=problems, delays=delays, seeds=seeds, imports=imports)

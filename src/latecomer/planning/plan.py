@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from .._util.checks import POSITIVE, whole_number
+from .._util.checks import POSITIVE, several, whole_number
 from .._util.defaults import DEFAULT_METHOD
 from ..optim import MethodLike
-from ..policy import POLICIES, PolicyLike
+from ..policy import POLICIES, PolicyLike, as_policy
 from ..problems.base import Problem
 from ..trace import Trace
 from .predict import Network, Prediction, capacity, checked_workers, predict_policy, predict_rounds
@@ -109,7 +109,7 @@ def plan(
     """
     if not isinstance(task, Problem):
         raise TypeError(f"Invalid task: {type(task).__name__} (expected a latecomer.Task or a problem)")
-    counts = list(dict.fromkeys(map(checked_workers, workers)))
+    counts = list(dict.fromkeys(map(checked_workers, several("workers", workers, "numbers, such as [4, 8, 16]"))))
     if not counts:
         raise ValueError("Invalid workers: none (expected at least one number of workers, such as 4 8 16)")
     samples, seed = whole_number("samples", samples, least=1), whole_number("seed", seed)
@@ -119,7 +119,7 @@ def plan(
         raise ValueError(f"The record has {len(trace.header.groups)} groups, this task {task.groups}: it is of another")
     # Synchronous rounds go through an all-reduce; under the policy of that name they go through one server.
     others = {name: name for name in POLICIES if name not in (SYNCHRONOUS, ASYNC)} if policies is None else policies
-    named = {f"{name} (one server)" if name == SYNCHRONOUS else name: own for name, own in others.items()}
+    named = {f"{name} (one server)" if name == SYNCHRONOUS else name: own for name, own in _named(others, counts[0])}
     schemes: dict[str, PolicyLike] = {ASYNC: "async", **named}
     timed = whole_number("jobs", jobs, least=1) if trace is None else 1
     told = on_progress or (lambda done, total: None)
@@ -149,6 +149,24 @@ def plan(
             )  # fmt: skip
         advice.append(_advice(count, found, span.best))
     return Plan(times, link, pl.DataFrame(rows, infer_schema_length=None), tuple(advice), samples)
+
+
+def _named(policies: Mapping[str, PolicyLike], workers: int) -> Iterator[tuple[str, PolicyLike]]:
+    """Yield policies and the names of their rows; what would replace another scheme's row is refused."""
+    if not isinstance(policies, Mapping):
+        raise TypeError(
+            f"Invalid policies value: {policies!r} (expected a dict of policies by name, such as "
+            "{'ringmaster': 'ringmaster'})"
+        )
+    for name, own in policies.items():
+        if not isinstance(name, str):
+            raise TypeError(f"Invalid name of a policy: {name!r} (expected a text)")
+        found = as_policy(own, workers).name
+        if name == BUCKETS or (name in POLICIES and name != found):
+            raise ValueError(
+                f"The policy {found!r} is called {name!r}, which is the name of another scheme: choose another name"
+            )
+        yield name, own
 
 
 class _Spans(NamedTuple):
