@@ -11,7 +11,7 @@ from .._util.revision import commit
 from ..core.result import Run
 from ..experiments.spec import RunSpec
 from ..experiments.sweep import FinishedRun, problem_of, run_one
-from .statistics import work_shares
+from ..trace.work import work_shares
 
 __all__ = ["run_compared"]
 

@@ -1,4 +1,4 @@
-"""Statistics of a comparison: time to a target, performance profiles, and where the workers' time went."""
+"""Statistics of a comparison: time to a target and performance profiles."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from ..trace import STATUSES, Trace
-
-__all__ = ["Reached", "WorkShares", "median", "performance_profile", "reached", "time_ratios", "work_shares"]
-
-_THROWN_AWAY = ("dropped", "zero", "cancelled")
-"""Statuses of contributions that a worker computed, in whole or in part, and that moved nothing."""
+__all__ = ["Reached", "median", "performance_profile", "reached", "time_ratios"]
 
 
 class Reached(NamedTuple):
@@ -105,43 +100,3 @@ def performance_profile(times: Mapping[str, Sequence[float]], factors: Sequence[
         for factor in factors
     ]
     return pl.DataFrame(rows, schema={"method": pl.String, "factor": pl.Float64, "share": pl.Float64})
-
-
-class WorkShares(NamedTuple):
-    """Where the workers' time went.
-
-    Attributes:
-        seconds: Worker seconds from the start to the last arrival: workers times that duration.
-        idle: Share of them without a job.
-        wasted: Share of the seconds with a job whose contribution was dropped, cancelled or counted as zero.
-    """
-
-    seconds: float
-    idle: float
-    wasted: float
-
-
-def work_shares(trace: Trace) -> WorkShares:
-    """Return idle time and thrown-away work of a trace with a clock.
-
-    A cancelled job counts until the arrival that cancelled it, a job in flight until the last arrival.
-
-    Examples:
-        >>> import latecomer as lc
-        >>> model = lc.delays.WorkerSpeeds([1.0, 3.0])
-        >>> found = work_shares(model.trace(steps=6, policy="synchronous"))
-        >>> found.seconds, round(found.idle, 3), found.wasted        # the fast one waits 2 of 3 seconds
-        (18.0, 0.333, 0.0)
-    """
-    if trace.header.clock == "none" or not len(trace):
-        raise ValueError("Idle time needs a trace with arrivals and a clock: use a delay model that has one")
-    columns, last, first = trace.columns, float(trace.end.max()), float(np.nanmin(trace.columns["start"]))
-    ended = columns["ended"]
-    at = np.concatenate([[first], trace.end])  # when so many arrivals had been counted
-    end = np.where(ended >= 0, at[np.maximum(ended, 0)], columns["end"])
-    end = np.where(np.isnan(end), last, np.minimum(end, last))
-    busy = np.maximum(end - columns["start"], 0.0)
-    thrown = np.isin(columns["status"], [STATUSES.index(name) for name in _THROWN_AWAY])
-    seconds, spent = trace.header.workers * (last - first), float(busy.sum())
-    idle = max(0.0, 1.0 - spent / seconds) if seconds else 0.0
-    return WorkShares(seconds, idle if idle > 1e-12 else 0.0, float(busy[thrown].sum()) / spent if spent else 0.0)

@@ -15,6 +15,7 @@ from .._util.checks import POSITIVE, whole_number
 from .._util.memory import check_memory
 from ..delays.schedule import Schedule, checked_time
 from ..policy import PolicyLike, Ticket, as_policy
+from ..trace.work import shares_between
 from .timing import JobTimes
 
 __all__ = ["Network", "Prediction", "capacity", "checked_workers", "predict_policy", "predict_rounds"]
@@ -67,7 +68,7 @@ class Prediction(NamedTuple):
         updates: Updates per second.
         idle: Share of the workers' time in which they compute nothing.
         delay: Mean delay, in updates.
-        wasted: Share of the jobs whose contributions were dropped or cancelled.
+        wasted: Share of the time in which workers compute that goes into contributions that are dropped or cancelled.
     """
 
     jobs: float
@@ -178,15 +179,10 @@ def predict_policy(
     first = int(_WARM_UP * count) if count > 10 else 0
     begin, before = marks[first - 1] if first else (0.0, 0)
     seconds = marks[-1][0] - begin
-    dropped = int((trace.status[first:] == "dropped").sum())
-    stopped = sum(at > begin for at in clock.stopped)
-    arrived = count - first
+    used = int((trace.status[first:] != "dropped").sum())
+    _, idle, wasted = shares_between(begin, marks[-1][0], trace, *clock.computed(trace.columns["ticket"]))
     return Prediction(
-        (arrived - dropped) / seconds,
-        (marks[-1][1] - before) / seconds,
-        max(0.0, 1 - clock.computed(begin, marks[-1][0]) / (workers * seconds)),
-        float(trace.delay[first:].mean()),
-        (dropped + stopped) / (arrived + stopped),
+        used / seconds, (marks[-1][1] - before) / seconds, idle, float(trace.delay[first:].mean()), wasted
     )
 
 
@@ -211,7 +207,6 @@ class _Clock:
         self._order = itertools.count()
         self._jobs: dict[int, tuple[float, float]] = {}  # when each ticket is computed: from, to
         self._gone: set[int] = set()  # numbers of cancelled tickets whose jobs are still in the heap
-        self.stopped: list[float] = []
 
     def _take(self, what: str, at: float, lasts: float) -> float:
         """Queue for a link or the server, and return when it is done."""
@@ -232,7 +227,6 @@ class _Clock:
         begin, end = self._jobs[ticket.number]
         self._jobs[ticket.number] = begin, max(begin, min(end, now))
         self._gone.add(ticket.number)
-        self.stopped.append(now)
 
     def next(self) -> tuple[Ticket, int, float]:
         """Return the ticket that the server handles next, its group, and when that is done."""
@@ -246,7 +240,6 @@ class _Clock:
             arrival = self._take("up", at, self._up)
             heapq.heappush(self._heap, (arrival, next(self._order), True, ticket, group))
 
-    def computed(self, begin: float, end: float) -> float:
-        """Return the worker seconds between two times that were spent computing."""
-        spans = np.array(list(self._jobs.values()))
-        return float(np.maximum(0.0, np.minimum(spans[:, 1], end) - np.maximum(spans[:, 0], begin)).sum())
+    def computed(self, tickets: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return from when the jobs of these tickets are computed, and in a second row until when."""
+        return np.array([self._jobs[number] for number in tickets.tolist()]).T
