@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -18,6 +19,7 @@ from latecomer.comparison import work_shares
 from latecomer.planning import JobTimes, Network, predict_policy, predict_rounds, recorded_times, time_jobs, timing
 from latecomer.planning.plan import _advice, _interval
 from latecomer.policy import POLICIES, RingmasterStop
+from latecomer.training import loop
 
 SPEEDS = (1.0, 2.0, 4.0)
 
@@ -210,6 +212,45 @@ def test_seconds_are_those_to_the_number_of_samples() -> None:
     assert seconds["synchronous"] == pytest.approx(300.0, rel=0.02)
 
 
+def test_a_recorded_duration_ends_before_the_servers_own_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the server's work is added once; without it, no number of workers would ever fill the server."""
+    now = [0.0]
+
+    class Slow(lc.optim.AsyncSGD):
+        def _update(self, *args, **options):
+            now[0] += 1.0
+            return super()._update(*args, **options)
+
+    def loss(model, batch):
+        now[0] += 0.25
+        return model(batch).mean()
+
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    task = lc.Task(torch.nn.Linear(1, 1), loss, batch_fn=lambda sample: torch.ones(1, 1))
+    trace = lc.fit(task, method=Slow, lr=0.1, workers=1, engine="inline", steps=20).trace
+    times = recorded_times(trace, JobTimes([[1.0]], server=1.0))
+    assert times.seconds == ((0.25,) * 20,)
+    assert (trace.start[1:] - trace.end[:-1]).tolist() == [1.0] * 19
+    assert predict_policy(times, 1).jobs == pytest.approx(1 / 1.25)  # as the run itself was
+    assert predict_policy(times, 16).jobs == pytest.approx(1.0, rel=0.02)
+
+
+def test_what_is_doubtful_about_a_record_is_said() -> None:
+    model = lc.delays.SampleCost(8, (1.0, 50.0), 0.1)
+    problem = lc.problems.quadratic()
+    short, long = (lc.plan(problem, [2], record=model.trace(steps), policies={}) for steps in (100, 4000))
+    assert short.times.mean < 4.0  # it is 5.9
+    assert short.caution.startswith("The record lasts only ")
+    assert "mostly slow ones, so slow jobs count too little: take the record of a longer run" in repr(short)
+    assert long.times.mean == pytest.approx(5.9, rel=0.1)
+    assert long.caution == ""
+    few = lc.delays.WorkerSpeeds([1.0] * 8).trace(16)  # two equal jobs per worker
+    assert "lasts only 2.0 times as long" in lc.plan(problem, [2], record=few, policies={}).caution
+    twice = lc.plan(problem, [2], record=model.trace(4000), network=1.0, policies={})
+    assert "leave the network out unless" in twice.caution
+    assert "network" not in lc.plan(problem, [2], network=1.0, jobs=2, policies={}).caution
+
+
 SCRIPT = """
 import torch
 import latecomer as lc
@@ -291,6 +332,9 @@ def test_the_command_reads_a_record(script: str, tmp_path: Path, capsys: pytest.
     other = lc.delays.SampleCost(2, cost=(1.0, 2.0, 3.0), shares=(0.5, 0.3, 0.2)).trace(20).save(tmp_path / "3.parquet")
     assert main(["plan", f"{script}:task", "--record", str(other)]) == 2
     assert "The record has 3 groups, this task 2" in capsys.readouterr().err
+    rare = lc.delays.SampleCost(2, cost=(1.0, 2.0), slow_share=0.03).trace(100).save(tmp_path / "rare.parquet")
+    assert main(["plan", f"{script}:task", "--record", str(rare), "--workers", "2"]) == 0
+    assert "): record a longer run" in capsys.readouterr().out
     record.write_bytes(record.read_bytes()[:100])
     assert main(["plan", f"{script}:task", "--record", str(record)]) == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PlanCommand"]
 
-_FEW = 5  # with fewer timed jobs, the mean of a group says little
+_FEW = 5  # with fewer jobs, the mean of a group says little
+_IN_RECORD = ("are in the record", "record a longer run")
 _SYNCHRONOUS = ("synchronous", "synchronous, buckets")
 
 
@@ -37,7 +38,7 @@ class PlanCommand:
     workers: tuple[int, ...] = (4, 8, 16)
     """Numbers of workers."""
     record: Path | None = None
-    """A recorded run of this task: its durations are used instead of timed ones."""
+    """A recorded run of this task: its durations are used instead of timed ones. They contain its transfers."""
     network: float | None = None
     """Bandwidth of each machine in Gbit/s; left out, server and workers share memory."""
     jobs: int = 40
@@ -85,7 +86,8 @@ class PlanCommand:
             jobs, share = ("1 job" if row["jobs"] == 1 else f"{row['jobs']} jobs"), 100 * row["share"]
             print_text(console, f"{row['group']}: {jobs}, {_seconds(row['seconds'])} each, {share:.3g} % of all")
             if row["jobs"] < _FEW:
-                print_text(console, f"Few jobs of {row['group']} were timed ({row['jobs']}): raise --jobs")
+                where, remedy = ("were timed", "raise --jobs") if self.record is None else _IN_RECORD
+                print_text(console, f"Few jobs of {row['group']} {where} ({row['jobs']}): {remedy}")
         link = "shared memory" if self.network is None else f"{_seconds(found.network.seconds(times.size))} per copy"
         words = f"{times.size / 1e6:,.3g} MB of parameters, {link}; server {_seconds(times.server)} per contribution"
         print_text(console, words)

@@ -28,6 +28,8 @@ _REPLICATES = 200
 _FULL = 0.2
 _BUSY = 0.8
 """Below so many CPU seconds per second, jobs that were timed alone waited."""
+_LENGTH = 10
+"""A record that lasts fewer times its longest job lacks a tenth or more of such jobs: they were still running."""
 SYNCHRONOUS, BUCKETS, ASYNC = "synchronous", "synchronous, buckets", "async"
 
 
@@ -53,12 +55,23 @@ class Plan:
 
     @property
     def caution(self) -> str:
-        """Why the durations may not be those of the workers; empty if there is no reason to think so."""
+        """What is doubtful about the durations; empty if nothing is known to be."""
         found = []
         if self.times.missing:
             found.append(
                 f"No job of {' or '.join(map(repr, self.times.missing))} was found, so the predictions leave such jobs "
                 "out: take the record of a run that has some."
+            )
+        if self.times.record_length < _LENGTH:
+            found.append(
+                f"The record lasts only {self.times.record_length:.1f} times as long as its longest job. Jobs that "
+                "were still running when it ended are missing, mostly slow ones, so slow jobs count too little: take "
+                "the record of a longer run."
+            )
+        if self.times.record_length < math.inf and self.network.gigabits is not None:
+            found.append(
+                "The durations of a record contain its transfers, and those of the network were added: leave the "
+                "network out unless all processes of that run were on one machine."
             )
         if self.times.cpu <= _BUSY:
             found.append(
@@ -89,7 +102,8 @@ def plan(
     Args:
         task: A `latecomer.Task`, or any problem.
         workers: Numbers of workers to predict for.
-        record: A recorded run of this task: its durations are used instead of timed ones.
+        record: A recorded run of this task: its durations are used instead of timed ones. They contain the transfers
+            of that run, so leave out ``network`` if it had one.
         network: Bandwidth of each machine in Gbit/s; None if server and workers share memory.
         jobs: Number of jobs to time.
         samples: Number of samples for the column ``seconds``.

@@ -60,6 +60,8 @@ class JobTimes:
             other programs.
         counted: Number of jobs that the shares were counted over; 0 if they are declared.
         missing: Names of groups that no timed job is of.
+        record_length: How many times as long as its longest job the record lasted; infinite if jobs were timed, of
+            which each is waited for.
 
     Examples:
         >>> JobTimes([[0.1, 0.12], [1.0]], shares=[0.9, 0.1]).mean
@@ -77,6 +79,7 @@ class JobTimes:
     cpu: float = 1.0
     counted: int = 0
     missing: Sequence[str] = ()
+    record_length: float = math.inf
 
     def __post_init__(self) -> None:
         own = tuple(
@@ -243,8 +246,8 @@ def _rows(batch: Any) -> int | None:
 def recorded_times(record: str | os.PathLike[str] | Trace, times: JobTimes | None = None) -> JobTimes:
     """Return the durations of a recorded run, by group, and how fast each of its workers was.
 
-    A recorded duration lasts from the issue of a ticket to its arrival, so it contains the transfers of that run and
-    the wait for its server.
+    A recorded duration lasts from the issue of a ticket to its arrival. So it contains the transfers of that run, and
+    the wait while its server was busy with others. The server's work on the contribution itself comes after.
 
     Args:
         record: The trace, or its file.
@@ -258,11 +261,14 @@ def recorded_times(record: str | os.PathLike[str] | Trace, times: JobTimes | Non
     """
     trace = record if isinstance(record, Trace) else Trace.load(record)
     check_durations(trace)
+    running = trace.columns["start"][trace.columns["status"] < 0]
+    last, first = float(trace.end.max()), float(np.nanmin(trace.columns["start"]))
     lasted, group, worker = trace.end - trace.start, trace.group, trace.worker
     usable = np.isfinite(lasted) & (lasted > 0) & (group >= 0)
     if not usable.any():
         raise ValueError("The record has no job of positive duration: record a run of `latecomer train` or `fit`")
     lasted, group, worker = lasted[usable], group[usable], worker[usable]
+    longest = max(float(lasted.max()), float((last - running).max(initial=0.0)))
     kept = sorted(set(group.tolist()))
     means = {each: float(lasted[group == each].mean()) for each in kept}
     relative = lasted / np.array([means[each] for each in group.tolist()])
@@ -282,4 +288,5 @@ def recorded_times(record: str | os.PathLike[str] | Trace, times: JobTimes | Non
         cpu=1.0,
         counted=len(group),
         missing=[name for place, name in enumerate(names) if place not in kept],
+        record_length=(last - first) / longest,
     )
