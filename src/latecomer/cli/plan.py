@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
     from ..planning import Plan
 
-__all__ = ["PlanCommand"]
+__all__ = ["HEADS", "PlanCommand", "cells"]
 
 _FEW = 5  # with fewer jobs, the mean of a group says little
 _IN_RECORD = ("are in the record", "record a longer run")
 _SYNCHRONOUS = ("synchronous", "synchronous, buckets")
+HEADS = ("workers", "scheme", "updates/s", "samples/s", "x sync", "wasted", "idle", "delay", "time")
+"""Columns of the table that is printed."""
 
 
 @dataclass(frozen=True)
@@ -112,22 +114,31 @@ class PlanCommand:
 
 
 def _table(found: Plan, every: bool) -> Table:
-    from polars import col
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, title=f"Predictions; time for {found.samples:,} samples")
-    for name in ("workers", "scheme", "updates/s", "samples/s", "x sync", "wasted", "idle", "delay", "time"):
+    for name in HEADS:
         table.add_column(name, justify="left" if name == "scheme" else "right", no_wrap=True)
+    for row in cells(found, every):
+        table.add_row(*row)
+    return table
+
+
+def cells(found: Plan, every: bool) -> list[tuple[str, ...]]:
+    """Return the rows of the printed table, of every scheme or of async and synchronous training only."""
+    from polars import col
+
+    rows: list[tuple[str, ...]] = []
     shown = found.table if every else found.table.filter(col("scheme").is_in(["async", *_SYNCHRONOUS]))
     for row in shown.iter_rows(named=True):
         faster = f"{row['faster']:.2f}"
         faster += "" if row["low"] is None else f" ({row['low']:.1f}-{row['high']:.1f})"
-        table.add_row(
+        rows.append((
             f"{row['workers']}", row["scheme"], _rate(row["updates"]), _rate(row["samples"]), faster,
             f"{row['wasted']:.0%}", f"{row['idle']:.0%}", f"{row['delay']:.1f}", _seconds(row["seconds"]),
-        )  # fmt: skip
-    return table
+        ))  # fmt: skip
+    return rows
 
 
 def _rate(rate: float) -> str:
