@@ -158,6 +158,7 @@ QUOTED = {
     ("gallery.md", "gallery/late_episodes.md", None),
     ("rivals.md", "rivals/ringmaster.md", None),
     ("rivals.md", "results/many_workers.md", None),
+    ("plan.md", "results/plan.md", None),
     *(("research.md", "research/pareto-standard.md", part) for part in ("Stability", "Lead", "Fairness")),
     ("research.md", "research/pareto-standard.md", "Stability within its kind"),
     ("research.md", "research/pareto-standard.md", "At their best learning rate"),
@@ -191,6 +192,14 @@ def test_tables_quoted_on_pages_are_the_measured_ones(monkeypatch: pytest.Monkey
         found |= {(page.name, each["file"], each["title"]) for each in quoted_tables.QUOTE.finditer(text)}
         assert quoted_tables.filled(page) == text, f"python benchmarks/quoted_tables.py would change {page.name}"
     assert found == QUOTED
+
+
+def test_the_range_over_numbers_of_workers_is_that_of_its_table() -> None:
+    table = (ROOT / "docs" / "results" / "many_workers.md").read_text()
+    heads, _, *rows = [line.split(" | ") for line in table.splitlines() if line.startswith("|")]
+    ratios = [float(row[heads.index("10,000 over 10")]) for row in rows]
+    words = f"takes {min(ratios):.2f} to {max(ratios):.2f} times as long with 10,000 workers as with 10"
+    assert words in (ROOT / "docs" / "speed.md").read_text()
 
 
 def test_measured_tables_of_the_research_are_their_numbers() -> None:
