@@ -18,6 +18,7 @@ from latecomer.cli.main import main
 from latecomer.comparison import work_shares
 from latecomer.planning import JobTimes, Network, predict_policy, predict_rounds, recorded_times, time_jobs, timing
 from latecomer.planning.plan import _advice, _interval
+from latecomer.planning.predict import capacity
 from latecomer.policy import POLICIES, RingmasterStop
 from latecomer.training import loop
 
@@ -107,6 +108,20 @@ def test_the_server_and_its_links_serve_one_job_at_a_time() -> None:
     assert (rounds.updates, rounds.idle) == (pytest.approx(1 / 1.5), pytest.approx(1 / 3))
     two = predict_policy(JobTimes([[1.0]], size=10**9, points=2), 1, network=Network(8.0), jobs=100)
     assert two.jobs == pytest.approx(1 / 4)  # two points go down
+
+
+def test_a_latency_delays_messages_and_occupies_no_link() -> None:
+    slow = Network(latency=500_000)
+    times = JobTimes([[1.0]], server=0.1)
+    alone = predict_policy(times, 1, network=slow, jobs=100)
+    assert (alone.jobs, alone.idle) == (pytest.approx(1 / 2.1), pytest.approx(1.1 / 2.1))
+    many = predict_policy(times, 100, network=slow, jobs=8000)
+    assert many.jobs == pytest.approx(10.0, rel=0.02)  # the server: messages travel side by side
+    assert capacity(times, 2, slow) == pytest.approx(2 / 2.1)
+    for workers, messages in ((1, 0), (2, 2), (4, 4), (6, 6), (64, 12)):
+        assert predict_rounds(times, workers, slow).updates == pytest.approx(1 / (1.1 + 0.5 * messages))
+    both = predict_rounds(JobTimes([[1.0]], size=10**9), 4, Network(8.0, latency=500_000))
+    assert both.updates == pytest.approx(1 / (1 + 1.5 + 2))
 
 
 def test_with_equal_jobs_it_says_to_stay_synchronous() -> None:
@@ -347,6 +362,8 @@ def test_the_command_reads_a_record(script: str, tmp_path: Path, capsys: pytest.
         (["--workers", "1000000000000"], "1,000,000,000,000 workers need"),
         (["--network", "0"], "Invalid network value: 0"),
         (["--network", "nan"], "Invalid network value: nan"),
+        (["--latency", "-1"], "Invalid latency value: -1"),
+        (["--latency", "nan"], "Invalid latency value: nan"),
         (["--network", "1e-320"], "runs beyond the largest number"),
         (["--workers", "4", "x"], "Invalid --workers value: '4', 'x'"),
         (["--jobs", "0"], "Invalid jobs value: 0"),

@@ -43,6 +43,8 @@ class PlanCommand:
     """A recorded run of this task: its durations are used instead of timed ones. They contain its transfers."""
     network: float | None = None
     """Bandwidth of each machine in Gbit/s; left out, server and workers share memory."""
+    latency: float = 0.0
+    """Latency of a message in microseconds; it matters if jobs take milliseconds."""
     jobs: int = 40
     """Number of jobs to time."""
     samples: int = 1_000_000
@@ -75,9 +77,8 @@ class PlanCommand:
         named = None if self.policies is None else {name: name for name in self.policies}
         with counting("jobs timed and schemes predicted", console) as on_progress:
             found = plan(
-                task, self.workers, record=self.record, network=self.network, jobs=self.jobs, samples=self.samples,
-                method=self.method, policies=named, seed=self.seed,
-                on_progress=on_progress,
+                task, self.workers, record=self.record, network=self.network, latency=self.latency, jobs=self.jobs,
+                samples=self.samples, method=self.method, policies=named, seed=self.seed, on_progress=on_progress,
             )  # fmt: skip
         times = found.times
         groups: list[dict[str, Any]] = [
@@ -91,6 +92,7 @@ class PlanCommand:
                 where, remedy = ("were timed", "raise --jobs") if self.record is None else _IN_RECORD
                 print_text(console, f"Few jobs of {row['group']} {where} ({row['jobs']}): {remedy}")
         link = "shared memory" if self.network is None else f"{_seconds(found.network.seconds(times.size))} per copy"
+        link += f", {_seconds(found.network.delay)} per message" if self.latency else ""
         words = f"{times.size / 1e6:,.3g} MB of parameters, {link}; server {_seconds(times.server)} per contribution"
         print_text(console, words)
         data = {

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from .._util.checks import POSITIVE, several, whole_number
+from .._util.checks import AT_LEAST_ZERO, POSITIVE, several, whole_number
 from .._util.defaults import DEFAULT_METHOD
 from ..optim import MethodLike
 from ..policy import POLICIES, PolicyLike, as_policy
 from ..problems.base import Problem
 from ..trace import Trace
-from .predict import Network, Prediction, capacity, checked_workers, predict_policy, predict_rounds
+from .predict import SHARED_MEMORY, Network, Prediction, capacity, checked_workers, predict_policy, predict_rounds
 from .timing import JobTimes, recorded_times, time_jobs
 
 __all__ = ["WORTH_IT", "Plan", "plan"]
@@ -68,7 +68,7 @@ class Plan:
                 "were still running when it ended are missing, mostly slow ones, so slow jobs count too little: take "
                 "the record of a longer run."
             )
-        if self.times.record_length < math.inf and self.network.gigabits is not None:
+        if self.times.record_length < math.inf and self.network != SHARED_MEMORY:
             found.append(
                 "The durations of a record contain its transfers, and those of the network were added: leave the "
                 "network out unless all processes of that run were on one machine."
@@ -90,6 +90,7 @@ def plan(
     *,
     record: str | os.PathLike[str] | Trace | None = None,
     network: float | None = None,
+    latency: float = 0.0,
     jobs: int = 40,
     samples: int = 1_000_000,
     method: MethodLike = DEFAULT_METHOD,
@@ -105,6 +106,7 @@ def plan(
         record: A recorded run of this task: its durations are used instead of timed ones. They contain the transfers
             of that run, so leave out ``network`` if it had one.
         network: Bandwidth of each machine in Gbit/s; None if server and workers share memory.
+        latency: Latency of a message in microseconds. It matters if jobs take milliseconds.
         jobs: Number of jobs to time.
         samples: Number of samples for the column ``seconds``.
         method: The method, for the server's work per contribution.
@@ -127,7 +129,9 @@ def plan(
     if not counts:
         raise ValueError("Invalid workers: none (expected at least one number of workers, such as 4 8 16)")
     samples, seed = whole_number("samples", samples, least=1), whole_number("seed", seed)
-    link = Network(None if network is None else POSITIVE.check("network", network))
+    link = Network(
+        None if network is None else POSITIVE.check("network", network), AT_LEAST_ZERO.check("latency", latency)
+    )
     trace = record if record is None or isinstance(record, Trace) else Trace.load(record)  # before jobs are timed
     if trace is not None and trace.header.groups != ("all",) and len(trace.header.groups) != task.groups:
         raise ValueError(f"The record has {len(trace.header.groups)} groups, this task {task.groups}: it is of another")

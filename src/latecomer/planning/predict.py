@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._util.checks import POSITIVE, whole_number
+from .._util.checks import AT_LEAST_ZERO, POSITIVE, whole_number
 from .._util.memory import check_memory
 from ..delays.schedule import Schedule, checked_time
 from ..policy import PolicyLike, Ticket, as_policy
@@ -33,21 +33,34 @@ class Network(NamedTuple):
 
     Args:
         gigabits: Bandwidth of every machine in each direction, in Gbit/s; None if memory is shared.
+        latency: Microseconds from the end of sending a message to its arrival. They occupy no link.
 
     Examples:
-        >>> Network(8.0).seconds(1_000_000)
+        >>> Network(8.0, latency=50.0).seconds(1_000_000)
         0.001
+        >>> Network(8.0, latency=50.0).all_reduce(1_000_000, workers=4)        # 4 messages, one after the other
+        0.0017
     """
 
     gigabits: float | None = None
+    latency: float = 0.0
 
     def seconds(self, size: int) -> float:
-        """Return the seconds that so many bytes take."""
+        """Return the seconds that so many bytes occupy a link."""
         return 0.0 if self.gigabits is None else 8 * size / (POSITIVE.check("network", self.gigabits) * 1e9)
 
+    @property
+    def delay(self) -> float:
+        """The latency in seconds."""
+        return AT_LEAST_ZERO.check("latency", self.latency) * 1e-6
+
     def all_reduce(self, size: int, workers: int) -> float:
-        """Return the seconds of a ring all-reduce: every machine sends and receives 2 (M-1)/M of the bytes."""
-        return self.seconds(size) * 2 * (workers - 1) / workers
+        """Return the seconds of an all-reduce by halving and doubling.
+
+        Every machine sends 2 (M-1)/M of the bytes, as in a ring, in 2 log2(M) messages. A ring has 2 (M-1).
+        """
+        messages = 2 * math.ceil(math.log2(workers))
+        return self.seconds(size) * 2 * (workers - 1) / workers + messages * self.delay
 
 
 SHARED_MEMORY = Network()
@@ -127,7 +140,8 @@ def capacity(times: JobTimes, workers: int, network: Network = SHARED_MEMORY) ->
         (8.0, 4.0)
     """
     shared = (network.seconds(times.points * times.size), network.seconds(times.size), times.server)
-    alone = sum(1 / (times.mean * speed + sum(shared)) for speed in times.speeds_of(workers))
+    unshared = 2 * network.delay + sum(shared)
+    alone = sum(1 / (times.mean * speed + unshared) for speed in times.speeds_of(workers))
     return min([alone, *(1 / each for each in shared if each)])
 
 
@@ -143,7 +157,7 @@ def predict_policy(
     """Predict training through one server under a policy.
 
     A job waits for the server's outgoing link, computes, and waits for the server's incoming link and for the server.
-    Each of the three serves one job at a time, first come, first served.
+    Each of the three serves one job at a time, first come, first served. Both messages arrive after the latency.
 
     Args:
         times: Measured durations.
@@ -202,6 +216,7 @@ class _Clock:
         self._server, self._speeds = times.server, times.speeds_of(workers)
         self._drawn = times.draws(seed)
         self._down, self._up = network.seconds(times.points * times.size), network.seconds(times.size)
+        self._latency = network.delay
         self._free = {"down": 0.0, "up": 0.0, "server": 0.0}
         self._heap: list[tuple[float, int, bool, Ticket, int]] = []  # time, order, whether received, ticket, group
         self._order = itertools.count()
@@ -217,7 +232,7 @@ class _Clock:
         """Send jobs out."""
         for ticket in tickets:
             group, duration = next(self._drawn)
-            there = self._take("down", now, self._down)
+            there = self._take("down", now, self._down) + self._latency
             end = there + duration * self._speeds[ticket.worker]
             self._jobs[ticket.number] = there, end
             heapq.heappush(self._heap, (end, next(self._order), False, ticket, group))
@@ -237,7 +252,7 @@ class _Clock:
                 continue
             if received:
                 return ticket, group, self._take("server", at, self._server)
-            arrival = self._take("up", at, self._up)
+            arrival = self._take("up", at, self._up) + self._latency
             heapq.heappush(self._heap, (arrival, next(self._order), True, ticket, group))
 
     def computed(self, tickets: NDArray[np.int64]) -> NDArray[np.float64]:
