@@ -60,7 +60,13 @@ def _per_problem(found: Results, summary: pl.DataFrame) -> Iterator[str]:
             names = fastest(rows.filter(pl.col("time").is_finite()), "`") or "none reaches the target"
             named.setdefault(names, []).append(str(delays))
         each = "; ".join(f"{who} ({', '.join(where)})" for who, where in named.items())
-        yield f"**{problem}**, fastest by the median over {seeds}: {each}."
+        if len(named) == 1 and own["delays"].n_unique() > 1:
+            each = f"{next(iter(named))} under every delay model"
+        best = own.group_by("method").agg(pl.col("reached").max())["reached"]
+        never = int((best == 0).sum())
+        all_do = f"Each of {counted(len(best), 'method')} reaches the target at least once"
+        some = f"{never} of {counted(len(best), 'method')} reach the target on no seed"
+        yield f"**{problem}**, fastest by the median over {seeds}: {each}. {some if never else all_do}."
 
 
 def fastest(fastest_first: pl.DataFrame, quote: str = "") -> str:
@@ -79,18 +85,22 @@ def _waiting(summary: pl.DataFrame) -> Iterator[str]:
     if not ratios:
         return
     beaten = _beaten(summary, waiting)
-    most = [setting for setting, share in beaten.items() if share > 0.5]
-    every = [setting for setting, share in beaten.items() if share == 1.0]
+    most = [setting for setting, (slower, of) in beaten.items() if slower > of / 2]
+    every = [setting for setting, (slower, of) in beaten.items() if slower == of]
+    top = max(beaten, key=lambda setting: beaten[setting][0] / beaten[setting][1])
+    slower, of = beaten[top]
     yield (
         f"**Where asynchrony does not pay**: waiting, by SGD without momentum ({_code(waiting)}), is faster than most "
-        f"other methods in {_settings(most)}, and faster than all in {_settings(every)}. Like is compared with like "
-        f"only where the rule is the same: without waiting it ({_code(asynchronous)}) {_against(ratios, waiting)}, "
-        f"slower in {_settings([setting for setting, ratio in ratios.items() if ratio > 1.0])}."
+        f"other methods in {_settings(most)}, and faster than all in {_settings(every)}. It is faster than "
+        f"{slower} of {of} others in {_settings([top])}, its best setting. Like is compared with like only where the "
+        f"rule is the same: without waiting it ({_code(asynchronous)}) {_against(ratios, waiting)}, "
+        f"slower in {_settings([setting for setting, ratio in ratios.items() if ratio > 1.0])}. In every "
+        "setting jobs differ in duration; with equal durations waiting costs nothing."
     )
 
 
-def _beaten(summary: pl.DataFrame, method: str) -> dict[tuple[str, str], float]:
-    """Return the share of the other methods that are slower than one, per setting that it was run in.
+def _beaten(summary: pl.DataFrame, method: str) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return how many of the other methods are slower than one, and their number, per setting that it was run in.
 
     A miss is slower than any time; who misses is faster than nobody.
     """
@@ -99,7 +109,7 @@ def _beaten(summary: pl.DataFrame, method: str) -> dict[tuple[str, str], float]:
         times = dict(zip(own["method"].to_list(), own["time"].to_list(), strict=True))
         if method in times and len(times) > 1:
             slower = sum(time > times[method] for time in times.values())
-            found[str(problem), str(delays)] = slower / (len(times) - 1)
+            found[str(problem), str(delays)] = slower, len(times) - 1
     return found
 
 
@@ -147,7 +157,10 @@ def _ours(summary: pl.DataFrame) -> Iterator[str]:
     several = [(method, _ratios(summary, method, _UNORDERED)) for method in _OURS]
     words = [f"{_code(method)} {_against(ratios, _UNORDERED)}" for method, ratios in several if ratios]
     if words:
-        yield f"**Rules of this library**: {'; '.join(words)}."
+        yield (
+            f"**Rules of this library**: {'; '.join(words)}. They were designed on problems like these, with other "
+            "seeds, and the others were not."
+        )
 
 
 def _doubts(found: Results, summary: pl.DataFrame) -> str:
