@@ -92,6 +92,7 @@ def rows_of(name: str, problem: Problem, steps: int, folder: Path) -> list[dict[
     for buckets, what in ((False, SYNCHRONOUS), (True, BUCKETS)):
         rate, during = all_reduce(problem, steps // PROCESSES, timed, buckets=buckets)
         add(what, lambda own, buckets=buckets: predict_rounds(own, PROCESSES, buckets=buckets), rate, during)
+        rows[what] |= {"reduce": during.server - timed.server, "round": PROCESSES / rate}
     for what in (SYNCHRONOUS, BUCKETS):
         own, waits = rows[ASYNC], rows[what]
         ratios = {key: own["predicted"][key] / waits["predicted"][key] for key in own["predicted"]}
@@ -116,9 +117,16 @@ def explained(row: dict[str, Any]) -> str:
     if abs(gaps["two at a time"]) <= _LARGE:
         return words
     return (
-        f"{words}, which leaves {gaps['two at a time']:+.0%}; in the run itself {slower['from the run']:.2f} times, "
-        f"which leaves {gaps['from the run']:+.0%}"
+        f"{words}, which leaves {gaps['two at a time']:+.0%}; in the run itself {slower['from the run']:.2f} times"
+        f"{_reduce(row)}, which leaves {gaps['from the run']:+.0%}"
     )
+
+
+def _reduce(row: dict[str, Any]) -> str:
+    """Say how long the all-reduce of a round took, if it had one."""
+    if "reduce" not in row:
+        return ""
+    return f", and an all-reduce {1e3 * row['reduce']:.2g} ms of a round's {1e3 * row['round']:.2g}"
 
 
 def write_plan_of_text(problem: Text, folder: Path, command: str) -> Path:
@@ -175,10 +183,10 @@ class Command:
         words = (
             f"Predicted from {_JOBS} jobs timed alone in one process, which is what `latecomer plan` does; from the "
             "same jobs timed in two processes at a time, without a server; and from the durations of the measured run "
-            f"itself. Measured with {PROCESSES} worker processes on {os.cpu_count()} cores: {ASYNC}, and synchronous "
-            f"rounds through one server, which are runs of `fit`; {SYNCHRONOUS} and {BUCKETS}, which are rounds with "
-            "an all-reduce of torch.distributed (gloo). The advice rests on the last two rows of a task. The load "
-            f"average was {load:.1f} before the start"
+            f"itself, that of its all-reduce among them. Measured with {PROCESSES} worker processes on "
+            f"{os.cpu_count()} cores: {ASYNC}, and synchronous rounds through one server, which are runs of `fit`; "
+            f"{SYNCHRONOUS} and {BUCKETS}, which are rounds with an all-reduce of torch.distributed (gloo). The advice "
+            f"rests on the last two rows of a task. The load average was {load:.1f} before the start"
             f"{', so other programs ran: only the ratios mean something' * (load > _QUIET)}. "
             f"Gaps above {_LARGE:.0%} have a reason in the last column."
         )

@@ -24,6 +24,7 @@ from latecomer.problems import Problem
 
 PROCESSES = 2
 _WARM_UP = 5  # rounds
+_REDUCES = 100
 _RATE = 1e-3
 
 
@@ -33,12 +34,13 @@ def side_by_side(problem: Problem, jobs: int, method: str) -> list[JobTimes]:
 
 
 def all_reduce(problem: Problem, rounds: int, timed: JobTimes, *, buckets: bool = False) -> tuple[float, JobTimes]:
-    """Train in synchronous rounds; return jobs per second, and the durations of the jobs in them."""
-    (rate, first), (_, second) = _in_both(_rounds, problem, rounds, buckets)
+    """Train in synchronous rounds; return jobs per second, and what took time: jobs, and an all-reduce per round."""
+    (rate, first, reduce), (_, second, _) = _in_both(_rounds, problem, rounds, buckets)
     seconds = [one + other for one, other in zip(first, second, strict=True)]
     count = sum(map(len, seconds))
     shares = [len(own) / count for own in seconds if own]
-    return rate, replace(timed, seconds=[own for own in seconds if own], shares=shares, names=())
+    seconds = [own for own in seconds if own]
+    return rate, replace(timed, seconds=seconds, shares=shares, names=(), server=timed.server + reduce)
 
 
 def pairs(groups: Sequence[int], buckets: bool) -> list[tuple[int, int]]:
@@ -79,7 +81,7 @@ def _timed(rank: int, problem: Problem, jobs: int, method: str) -> JobTimes:
     return time_jobs(problem, jobs=jobs, method=method)
 
 
-def _rounds(rank: int, problem: Problem, rounds: int, buckets: bool) -> tuple[float, list[list[float]]]:
+def _rounds(rank: int, problem: Problem, rounds: int, buckets: bool) -> tuple[float, list[list[float]], float]:
     flat = FlatModule(problem.model(0))
     points, contribute = [flat.x.detach().clone()], Contributor(problem, flat, 1)
     out = torch.empty_like(points[0])
@@ -95,4 +97,9 @@ def _rounds(rank: int, problem: Problem, rounds: int, buckets: bool) -> tuple[fl
         seconds[groups[number]].append(time.perf_counter() - start)
         dist.all_reduce(out)
         points[0].add_(out, alpha=-_RATE / PROCESSES)
-    return PROCESSES * rounds / (time.perf_counter() - begin), seconds
+    rate = PROCESSES * rounds / (time.perf_counter() - begin)
+    dist.barrier()
+    begin = time.perf_counter()
+    for _ in range(_REDUCES):  # both are there, so nobody waits
+        dist.all_reduce(out)
+    return rate, seconds, (time.perf_counter() - begin) / _REDUCES
