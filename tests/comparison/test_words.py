@@ -54,6 +54,10 @@ def test_every_sentence_follows_from_the_table() -> None:
         "duration; with equal durations waiting costs nothing."
     )
     assert "is from the largest on `ordered-momentum` 4.00 (above 1 in 3 of 3), " in text[3]
+    assert text[3].endswith(
+        "Methods that reach their target, by the median, only when delays do not follow the data: 1 on quadratic "
+        "(`ordered-momentum`); only when they do: 1 on quadratic (`rate-free`)."
+    )
     assert text[4].endswith(  # a miss is slower, and has no ratio
         "`ordered-momentum` is faster than `momentum` in 1 and slower in 1 of 2 settings (1 where both reach the "
         "target: 0.50 times as long)."
@@ -79,6 +83,9 @@ def test_ties_and_settings_that_neither_reaches_are_no_wins() -> None:
     first = found.runs.with_columns(pl.when(waits).then(pl.col("time") / 2.5).otherwise("time").alias("time"))
     text = conclusion(Results(found.comparison, found.targets, first, {}, {}))
     assert "most other methods in quadratic (independent), and faster than all in quadratic (independent). " in text[2]
+    reached = found.runs.with_columns(pl.lit(20.0).alias("time"))
+    text = conclusion(Results(found.comparison, found.targets, reached, {}, {}))
+    assert text[3].endswith("only when delays do not follow the data: none; only when they do: none.")
     never = late.with_columns(pl.lit(INF).alias("time"))
     text = conclusion(Results(found.comparison, found.targets, never, {}, {}))
     assert text[0].endswith("No method reaches a target that all methods were run on.")

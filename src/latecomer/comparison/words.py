@@ -31,7 +31,7 @@ def conclusion(found: Results) -> list[str]:
     if summary["method"].n_unique() < 2:
         return []
     lines = [_overall(found, summary), *_per_problem(found, summary)]
-    lines += [*_waiting(summary), *_slow_samples(found), *_ordering(summary), *_ours(summary)]
+    lines += [*_waiting(summary), *_slow_samples(found, summary), *_ordering(summary), *_ours(summary)]
     return [*lines, _doubts(found, summary)]
 
 
@@ -121,7 +121,7 @@ def _settings(settings: Sequence[tuple[str, str]]) -> str:
     return listed([f"{problem} ({', '.join(several)})" for problem, several in by_problem.items()] or ["no setting"])
 
 
-def _slow_samples(found: Results) -> Iterator[str]:
+def _slow_samples(found: Results, summary: pl.DataFrame) -> Iterator[str]:
     """Yield how far the slow group is behind under delays that follow the data, over the control on the same seed."""
     losses = found.runs.filter(pl.col("delays").is_in([_DEPENDENT, _CONTROL])).pivot(
         "delays", index=["problem", "method", "seed"], values="loss_slow"
@@ -142,7 +142,27 @@ def _slow_samples(found: Results) -> Iterator[str]:
         shown = f"largest for {listed(words[:_BEST])}, and smallest for {listed(words[-_BEST:])}"
     yield (
         "**Slow samples**: the last loss of the slow group when delays follow the data, over that when they do not "
-        f"(same problem and seed, tuned separately; the median, where 1 is no difference), is {shown}."
+        f"(same problem and seed, tuned separately; the median, where 1 is no difference), is {shown}. "
+        f"{_only_independent(summary)}"
+    )
+
+
+def _only_independent(summary: pl.DataFrame) -> str:
+    """Say which methods reach the target, by the median, in the control alone, and how many only in the other."""
+    lost: list[str] = []
+    gained: list[str] = []
+    both = summary.filter(pl.col("delays").is_in([_DEPENDENT, _CONTROL]))
+    for (problem,), own in both.group_by(["problem"], maintain_order=True):
+        reached = {
+            delays: set(own.filter((pl.col("delays") == delays) & pl.col("time").is_finite())["method"])
+            for delays in (_DEPENDENT, _CONTROL)
+        }
+        for names, first, second in ((lost, _CONTROL, _DEPENDENT), (gained, _DEPENDENT, _CONTROL)):
+            if only := sorted(reached[first] - reached[second]):
+                names.append(f"{len(only)} on {problem} ({', '.join(map(_code, only))})")
+    return (
+        "Methods that reach their target, by the median, only when delays do not follow the data: "
+        f"{listed(lost or ['none'])}; only when they do: {listed(gained or ['none'])}."
     )
 
 
