@@ -1,6 +1,6 @@
 """Ringmaster's quadratic, with the settings of its public code: the problem, the workers' times, and the methods.
 
-The settings are those of ``code/experiments/ringmaster.py`` in the public repository vectozavr/ringmaster-lmo: the
+The settings are those of ``code/experiments/ringmaster_new.py`` in the public repository vectozavr/ringmaster-lmo: the
 experiment of arXiv 2501.16168, with worker times that grow like sqrt(i). The code is not copied.
 """
 
@@ -24,12 +24,13 @@ __all__ = ["DIMENSIONS", "METHODS", "SECONDS", "WORKERS", "SquareRootTimes", "Tr
 DIMENSIONS, WORKERS, SECONDS, NOISE = 1729, 6174, 2000.0, 0.01
 METHODS: dict[str, dict[str, Any]] = {
     "ringmaster-stop": {"lr": 0.25, "R": 6},
+    "rennala-stop": {"lr": 1.0, "S": 6},
     "rennala": {"lr": 1.0, "S": 6},
     "delay-adaptive": {"lr": 0.00032},
 }
-"""The compared methods, with the hyper-parameters that the public code calls tuned."""
+"""The compared methods, with the hyper-parameters that the public code calls tuned. Its Rennala is ``rennala-stop``."""
 NEAR = 100
-"""Workers that take part in Ringmaster with stops: the others never finish a job, which `curves` verifies."""
+"""Workers that take part in methods with stops: the others never finish a job, which `curves` verifies."""
 POINTS = 100
 """About so many points per curve."""
 
@@ -124,13 +125,17 @@ class SquareRootTimes(ClockModel):
 def curves(seed: int, seconds: float = SECONDS, workers: int = WORKERS) -> Iterator[dict[str, Any]]:
     """Run every method for so many seconds of the virtual clock, and yield the rows of its curve."""
     for method, options in METHODS.items():
-        rule = lc.optim.METHODS[method]
-        own = min(workers, NEAR) if method == "ringmaster-stop" else workers
-        policy = lc.policy.as_policy(rule.policy, own, rule.policy_options(options))
+        stops = method.endswith("-stop")
+        own = min(workers, NEAR) if stops else workers
+        options = dict(options)
+        rule = method if method in lc.optim.METHODS else "async-sgd"
+        given: dict[str, Any] = {name: options.pop(name) for name in ("R", "S") if name in options}
+        policy = lc.policy.as_policy(method if given else None, own, given)
         trace = _until(SquareRootTimes(own), seconds, seed, policy)
         if own < workers:
-            _check_unreached(trace, own, int(options["R"]))
-        run = lc.simulate(Tridiagonal(), method, trace, evaluate_every=max(1, len(trace) // POINTS), **options)
+            _check_unreached(trace, own, *given.values())
+        each = max(1, len(trace) // POINTS)
+        run = lc.simulate(Tridiagonal(), rule, trace, policy=policy, evaluate_every=each, **options)
         for row in run.history.iter_rows(named=True):
             kept = {key: row[key] for key in ("time", "update", "arrival", "loss", "squared_gradient")}
             yield {"method": method, "seed": seed, **kept}
@@ -146,13 +151,16 @@ def _until(model: ClockModel, seconds: float, seed: int, policy: lc.policy.Polic
         steps = int(steps * min(4.0, 1.1 * seconds / float(trace.end[-1]) + 0.1))
 
 
-def _check_unreached(trace: lc.Trace, workers: int, R: int) -> None:
+def _check_unreached(trace: lc.Trace, workers: int, arrivals: int) -> None:
     """Raise unless no worker beyond these could have finished a job.
 
-    A job is cancelled once R updates were made since it began. Worker ``workers`` and all after it need at least
-    ``1 + sqrt(workers)`` seconds, so if R updates never take that long, they never arrive, and change nothing.
+    A job is cancelled at the latest once so many contributions have arrived since it began: R of Ringmaster, each an
+    update, or the S of an update of Rennala's. Worker ``workers`` and all after it need at least ``1 + sqrt(workers)``
+    seconds, so if these never take that long, they never arrive, and change nothing.
     """
     ends = np.concatenate([[0.0], trace.end])
-    longest = float((ends[R:] - ends[:-R]).max())
+    longest = float((ends[arrivals:] - ends[:-arrivals]).max())
     if longest >= 1.0 + math.sqrt(workers):
-        raise ValueError(f"{R} updates took up to {longest:.1f} s, and worker {workers} might have finished a job")
+        raise ValueError(
+            f"{arrivals} arrivals took up to {longest:.1f} s, and worker {workers} might have finished a job"
+        )
