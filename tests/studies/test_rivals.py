@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import polars as pl
 import pytest
 import torch
 
+from latecomer.policy import Policy, RennalaStop, RingmasterStop
+from studies.rivals.__main__ import table
+from studies.rivals.public_code import FOUND
 from studies.rivals.ringmaster import METHODS, NEAR, SquareRootTimes, Tridiagonal, curves
 
 FOLDER = Path(__file__).parents[2] / "docs" / "rivals"
@@ -37,13 +41,12 @@ def test_workers_have_their_times_whatever_their_number() -> None:
     assert min(many(0, 400)[0] for _ in range(50)) >= 21.0
 
 
-def test_the_fastest_workers_are_enough_for_ringmaster_with_stops() -> None:
+@pytest.mark.parametrize("policy", [RingmasterStop, RennalaStop])
+def test_the_fastest_workers_are_enough_for_methods_with_stops(policy: type[Policy]) -> None:
     """The argument by which the others are left out, tried: with more workers the same arrivals."""
     found = []
     for workers in (NEAR, 4 * NEAR):
-        from latecomer.policy import RingmasterStop
-
-        trace = SquareRootTimes(workers).trace(120, 1, policy=RingmasterStop(workers, 6))
+        trace = SquareRootTimes(workers).trace(120, 1, policy=policy(workers, 6))
         found.append((trace.worker.tolist(), trace.end.tolist()))
     assert found[0] == found[1]
 
@@ -54,10 +57,22 @@ def test_a_short_run_has_the_order_of_the_publication() -> None:
 
 
 def test_the_committed_table_is_what_the_curves_say() -> None:
-    rows = pl.read_csv(FOLDER / "ringmaster.csv")
     text = (FOLDER / "ringmaster.md").read_text()
-    for method in METHODS:
-        own = rows.filter(pl.col("method") == method)
-        last = [own.filter(pl.col("seed") == seed).sort("arrival")["loss"][-1] for seed in own["seed"].unique()]
-        line = next(line for line in text.splitlines() if line.startswith(f"| `{method}`"))
-        assert float(line.split("|")[4]) == pytest.approx(statistics.median(last), rel=0.01)
+    for file, whose in (("ringmaster.csv", "ours"), ("public_code.csv", "public")):
+        rows = pl.read_csv(FOLDER / file)
+        assert set(rows["method"]) == set(METHODS if whose == "ours" else FOUND)
+        for (method,), own in rows.group_by(["method"]):
+            last = [one.sort("time")["loss"][-1] for _, one in own.group_by("seed")]
+            line = next(line for line in text.splitlines() if re.match(rf"\| `{method}`.*\| {whose} \|", line))
+            cells = [cell.strip() for cell in line.split("|")]
+            assert int(cells[3]) == len(last)
+            stated = [float(number) for number in re.findall(r"[\d.]+", cells[6])]
+            assert stated == pytest.approx([statistics.median(last), min(last), max(last)], rel=0.02)
+
+
+def test_the_table_takes_the_loss_at_a_time_between_two_points() -> None:
+    curve = {"seed": [0, 0], "time": [400.0, 600.0], "loss": [4.0, 1.0], "update": [7, 9]}
+    rows = pl.DataFrame({"method": ["rennala"] * 2, **curve})
+    assert table(rows, rows.clear()) == [
+        ["`rennala`, lr = 1, S = 6", "ours", "1", "2 (2 to 2)", "1 (1 to 1)", "1 (1 to 1)", "9"]
+    ]
