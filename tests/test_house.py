@@ -159,6 +159,7 @@ QUOTED = {
     ("rivals.md", "rivals/ringmaster.md", None),
     ("rivals.md", "results/many_workers.md", None),
     ("compare.md", "results/compare/comparison.md", "In words"),
+    ("compare.md", "rivals/rates.md", None),
     ("plan.md", "results/plan.md", None),
     *(("plan.md", "results/plan-text.md", part) for part in ("Advice", "Table")),
     *(("research.md", "research/pareto-standard.md", part) for part in ("Stability", "Lead", "Fairness")),

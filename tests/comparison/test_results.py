@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,9 @@ def test_choice_target_and_times_follow_from_the_stored_runs(made: Made, problem
         row = row_of(made, record)
         assert (row["time"], row["updates"]) == (time, update)
         assert row["final"] == record["final"][metric]
+        start = store.history(record["key"])[metric][0]
+        assert row["trained"] == (sign * (row["final"] - start) >= sign * (target - start) / 2)
+        assert row["easier"] is None  # there is no control to compare with
         times[method].append(time)
         updates[method].append(update)
     summary = found.summary().filter(problem=problem)
@@ -96,6 +100,35 @@ def test_choice_target_and_times_follow_from_the_stored_runs(made: Made, problem
         assert row["time"] == statistics.median(times[row["method"]])
         assert row["updates"] == statistics.median(updates[row["method"]])
         assert row["reached"] == sum(map(math.isfinite, times[row["method"]]))
+
+
+def test_delays_that_follow_the_data_are_compared_with_their_control(tmp_path: Path) -> None:
+    small = replace(SIZES["quick"], configurations=3, evaluations=6, arrivals={"quadratic": 400})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("latecomer.comparison.plan.SIZES", {"quick": small})
+        found = lc.compare(METHODS, ["quadratic"], list(DELAYS)[:3], seeds=[3000, 3001], store=tmp_path)
+    store = Store(tmp_path)
+    assert found.cpu == pytest.approx(sum(store.seconds(key) or math.nan for key in store.keys()))  # noqa: SIM118
+    targets = {cell.delays: target for cell, target in found.targets.items()}
+    easier = max(target for delays in ("slow-samples", "independent") if (target := targets[delays]) is not None)
+    best: dict[tuple[str, str, int], float] = {}
+    for record in (store.record(key) for key in store.keys()):  # noqa: SIM118
+        if record["spec"]["seed"] != TUNING_SEED and record["spec"]["delays"] == "sample-cost":
+            delays = "slow-samples" if record["spec"]["delay_options"].get("dependent", True) else "independent"
+            losses = store.history(record["key"])["loss"].to_list()
+            best[delays, record["spec"]["method"], record["spec"]["seed"]] = min(losses)
+    assert len(best) == 2 * len(METHODS) * 2
+    for row in found.runs.iter_rows(named=True):
+        own = best.get((row["delays"], row["method"], row["seed"]))
+        assert row["easier"] == (None if own is None else own <= easier)
+    assert set(found.runs["easier"]) == {True, False, None}
+    both = found.runs.filter(pl.col("delays").is_in(["slow-samples", "independent"]), method="momentum")
+    assert both["trained"].all()
+    slow = dict(both.sort("seed").group_by("delays").agg("loss_slow").iter_rows())
+    ratios = [late / control for late, control in zip(slow["slow-samples"], slow["independent"], strict=True)]
+    row = found.slow_losses().row(by_predicate=pl.col("method") == "momentum", named=True)
+    assert row["ratio"] == pytest.approx(statistics.mean(ratios))
+    assert (row["above"], row["pairs"]) == (sum(ratio > 1 for ratio in ratios), 2)
 
 
 @pytest.mark.parametrize("problem", METRIC)

@@ -261,8 +261,9 @@ def test_what_is_doubtful_about_a_record_is_said() -> None:
     assert long.caution == ""
     few = lc.delays.WorkerSpeeds([1.0] * 8).trace(16)  # two equal jobs per worker
     assert "lasts only 2.0 times as long" in lc.plan(problem, [2], record=few, policies={}).caution
-    twice = lc.plan(problem, [2], record=model.trace(4000), network=1.0, policies={})
-    assert "leave the network out unless" in twice.caution
+    for own in ({"network": 1.0}, {"latency": 50.0}):
+        twice = lc.plan(problem, [2], record=model.trace(4000), policies={}, **own)
+        assert "leave the network and its latency out unless" in twice.caution
     assert "network" not in lc.plan(problem, [2], network=1.0, jobs=2, policies={}).caution
 
 

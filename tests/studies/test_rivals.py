@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,11 @@ import polars as pl
 import pytest
 import torch
 
+from latecomer.comparison import planned
+from latecomer.comparison.results import collect
+from latecomer.experiments.pieces import Pieces
 from latecomer.policy import Policy, RennalaStop, RingmasterStop
+from studies.rivals import rates
 from studies.rivals.__main__ import table
 from studies.rivals.public_code import FOUND
 from studies.rivals.ringmaster import METHODS, NEAR, SquareRootTimes, Tridiagonal, curves
@@ -75,4 +80,22 @@ def test_the_table_takes_the_loss_at_a_time_between_two_points() -> None:
     rows = pl.DataFrame({"method": ["rennala"] * 2, **curve})
     assert table(rows, rows.clear()) == [
         ["`rennala`, lr = 1, S = 6", "ours", "1", "2 (2 to 2)", "1 (1 to 1)", "1 (1 to 1)", "9"]
+    ]
+
+
+def test_in_hindsight_the_chosen_rate_takes_the_time_of_the_study() -> None:
+    runs = Pieces(FOLDER.parent / "results" / "compare" / "runs")
+    plan = planned("standard")
+    plan = replace(plan, problems=plan.problems[:1], delays=("slow-workers",))
+    summary, cell = collect(plan, runs), plan.cells[0]
+    committed = dict(summary.summary().select("method", "time").iter_rows())
+    found = rates.hindsight(plan, cell, "momentum", summary.targets[cell], runs, factors=(1.0, 0.01))
+    assert found == {1.0: committed["momentum"], 0.01: math.inf}
+
+
+def test_the_table_of_rates_has_the_best_factor_nearest_to_the_chosen_rate() -> None:
+    own = {1.0: 8.0, 0.5: 4.0, 2.0: 4.0, 4.0: 4.0}
+    by_delays = {"slow-workers": own, "straggler": {1.0: math.inf, 2.0: 4.0}, "independent": {1.0: math.inf}}
+    assert rates.rows_of({"momentum": by_delays}, dict.fromkeys(by_delays, 2.0)) == [
+        ["`momentum`", "8; 4 (x 0.5); 0.50", "missed; 4 (x 2); 0.50", "missed with all"]
     ]

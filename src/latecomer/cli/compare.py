@@ -41,7 +41,7 @@ class Compare(RunsCommand):
     """
 
     size: Literal["quick", "standard"] = "quick"
-    """quick: minutes, ranks nothing; standard: the study of docs/compare.md, about half a day of CPU time."""
+    """quick: minutes, ranks nothing; standard: the study of docs/compare.md, about three CPU-hours."""
     methods: tuple[str, ...] = ()
     """Only these methods; all that are known if left out."""
     problems: tuple[str, ...] = ()

@@ -135,7 +135,7 @@ def cells(found: Plan, every: bool) -> list[tuple[str, ...]]:
     shown = found.table if every else found.table.filter(col("scheme").is_in(["async", *_SYNCHRONOUS]))
     for row in shown.iter_rows(named=True):
         faster = f"{row['faster']:.2f}"
-        faster += "" if row["low"] is None else f" ({row['low']:.1f}-{row['high']:.1f})"
+        faster += "" if row["low"] is None else f" ({row['low']:.2f}-{row['high']:.2f})"
         rows.append((
             f"{row['workers']}", row["scheme"], _rate(row["updates"]), _rate(row["samples"]), faster,
             f"{row['wasted']:.0%}", f"{row['idle']:.0%}", f"{row['delay']:.1f}", _seconds(row["seconds"]),

@@ -71,7 +71,7 @@ def profiles(found: Results) -> Figure:
         axes.set_xlabel("time, in units of the fastest method's")
         axes.set_ylabel("share of instances")
         handles, labels = axes.get_legend_handles_labels()
-        axes.legend(handles[::-1], labels[::-1], frameon=False, fontsize=7.5, loc="lower right", ncols=2)
+        axes.legend(handles[::-1], labels[::-1], frameon=False, fontsize=7.5, loc="upper left", bbox_to_anchor=(1, 1))
     for axes in panels[len(whole) :]:
         axes.set_visible(False)
     return figure

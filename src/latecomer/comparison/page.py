@@ -45,7 +45,7 @@ def write_comparison(found: Results, folder: Path, made_by: str, goes_on: str) -
     """
     summary = found.summary()
     write_tables(folder, {"comparison": summary, "runs": found.runs, "profiles": found.profiles()})
-    parts = [_overall(found), *_parts(found, summary)]
+    parts = [_overall(found), *_slow_samples(found), *_parts(found, summary)]
     in_markdown = [
         Part(part.table.columns, [[text for _, text in row] for row in part.rows], part.title, part.words)
         for part in parts
@@ -69,6 +69,7 @@ def write_comparison(found: Results, folder: Path, made_by: str, goes_on: str) -
         tuning_seed=TUNING_SEED,
         delays=[(name, (DELAYS[name].__doc__ or "").strip()) for name in plan.delays],
         complete=found.complete,
+        hours=f"{sum(found.there.values()):,} runs took {found.cpu / 3600:.2g} CPU-hours",
         progress=[{"stage": s, "planned": found.planned[s], "there": found.there[s]} for s in found.planned],
         words=[marked_up(sentence) for sentence in words],
         winners=_winners(summary),
@@ -90,6 +91,24 @@ def _overall(found: Results) -> TablePart:
     )
     shares = pl.selectors.exclude("method")
     return TablePart("overall", "All together", words, table.with_columns(shares.map_elements(percent, pl.String)))
+
+
+def _slow_samples(found: Results) -> Iterator[TablePart]:
+    """Yield the table of what delays that follow the data do to slow samples, one column per problem."""
+    slow = found.slow_losses()
+    if slow.is_empty():
+        return
+    ratio = pl.col("ratio").map_elements("{:.2f}".format, pl.String)
+    cell_of = pl.format("{} ({} of {})", ratio, "above", "pairs").alias("cell")
+    table = slow.select("method", "problem", cell_of).pivot("problem", index="method", values="cell")
+    table = table.fill_null("–").sort("method")
+    words = (
+        "The last loss of the slow group if delays follow the data, over that if the same durations are drawn "
+        "independently of it, with the same seed: the median, and on how many seeds it is above 1. Only seeds count on "
+        "which both runs came half of the way to their target; methods without one are left out. Each of the two was "
+        "tuned by itself."
+    )
+    yield TablePart("slow", "Slow samples", words, table)
 
 
 def _parts(found: Results, summary: pl.DataFrame) -> list[TablePart]:

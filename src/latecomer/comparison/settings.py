@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["DELAYS", "JUDGED_SEEDS", "PROBLEMS", "SIZES", "TUNING_SEED", "WORKERS", "ProblemSetting", "Size"]
+__all__ = [
+    "DELAYS", "DEPENDENT", "INDEPENDENT", "JUDGED_SEEDS", "PROBLEMS", "SIZES", "TUNING_SEED", "WORKERS",
+    "ProblemSetting", "Size",
+]  # fmt: skip
 
 WORKERS = 8
 TUNING_SEED = 2000
@@ -86,9 +89,12 @@ def _straggler(problem: ProblemSetting, workers: int) -> tuple[str, dict[str, An
     return _by_worker(problem, [1.0] * (workers - 1) + [10.0])
 
 
+DEPENDENT, INDEPENDENT = "slow-samples", "independent"
+"""The delay model in which delays follow the data, and its control."""
+
 DELAYS: Mapping[str, Model] = {
-    "slow-samples": _slow_samples,
-    "independent": _independent,
+    DEPENDENT: _slow_samples,
+    INDEPENDENT: _independent,
     "slow-workers": _slow_workers,
     "straggler": _straggler,
 }

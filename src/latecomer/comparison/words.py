@@ -9,6 +9,7 @@ import polars as pl
 
 from .._util.wording import counted, listed, percent
 from .results import Results
+from .settings import DEPENDENT, INDEPENDENT
 from .statistics import median
 
 __all__ = ["conclusion", "fastest"]
@@ -19,7 +20,6 @@ _PEERS = ("async-sgd", "sync-minibatch")
 """The same rule without and with waiting."""
 _ORDERED, _UNORDERED = "ordered-momentum", "momentum"
 _OURS = ("catch-up", "balanced-catch-up", "balanced-momentum", "rate-free")
-_DEPENDENT, _CONTROL = "slow-samples", "independent"
 
 
 def conclusion(found: Results) -> list[str]:
@@ -31,14 +31,16 @@ def conclusion(found: Results) -> list[str]:
     if summary["method"].n_unique() < 2:
         return []
     lines = [_overall(found, summary), *_per_problem(found, summary)]
-    lines += [*_waiting(summary), *_slow_samples(found, summary), *_ordering(summary), *_ours(summary)]
+    lines += [*_waiting(summary), *_slow_samples(found), *_ordering(summary), *_ours(summary)]
     return [*lines, _doubts(found, summary)]
 
 
 def _overall(found: Results, summary: pl.DataFrame) -> str:
     table = found.overall().filter(pl.col("within 2") > 0)
-    methods, settings = summary["method"].n_unique(), summary.select("problem", "delays").n_unique()
-    what = f"**All together**: {counted(methods, 'method')} in {counted(settings, 'setting')} (problem, delay model)"
+    methods, sizes = summary["method"].n_unique(), summary.group_by("problem", "delays").len()["len"]
+    fewer = int((sizes < methods).sum())
+    what = f"**All together**: {counted(methods, 'method')} in {counted(len(sizes) - fewer, 'setting')}"
+    what += " (a problem under a delay model)" + (f", some of them in {fewer} more" if fewer else "")
     if table.is_empty():
         return f"{what}. No method reaches a target that all methods were run on."
     best = [f"{_code(row['method'])} {percent(row['within 2'])}" for row in table.head(_BEST).iter_rows(named=True)]
@@ -46,8 +48,8 @@ def _overall(found: Results, summary: pl.DataFrame) -> str:
     tied = table[_BEST:].filter(pl.col("within 2") == last).height
     more = f", as {counted(tied, 'other')}" if tied else ""
     return (
-        f"{what}. Most often within twice the fastest method's time, in per cent of the seeds in settings that all "
-        f"were run in: {listed(best)}{more}."
+        f"{what}. Most often within twice the fastest method's time, in per cent of the runs where all were run: "
+        f"{listed(best)}{more}."
     )
 
 
@@ -62,11 +64,18 @@ def _per_problem(found: Results, summary: pl.DataFrame) -> Iterator[str]:
         each = "; ".join(f"{who} ({', '.join(where)})" for who, where in named.items())
         if len(named) == 1 and own["delays"].n_unique() > 1:
             each = f"{next(iter(named))} under every delay model"
-        best = own.group_by("method").agg(pl.col("reached").max())["reached"]
-        never = int((best == 0).sum())
-        all_do = f"Each of {counted(len(best), 'method')} reaches the target at least once"
-        some = f"{never} of {counted(len(best), 'method')} reach the target on no seed"
-        yield f"**{problem}**, fastest by the median over {seeds}: {each}. {some if never else all_do}."
+        yield f"**{problem}**, fastest by the median over {seeds}: {each}. {_failing(found, str(problem))}."
+
+
+def _failing(found: Results, problem: str) -> str:
+    """Say how many methods reach the target of a problem on no seed, and how many do not even train."""
+    by_method = found.runs.filter(problem=problem).group_by("method")
+    best = by_method.agg(pl.col("time").min(), pl.col("trained").max().fill_null(value=False))
+    missing, lost = int(best["time"].is_infinite().sum()), int((~best["trained"]).sum())
+    if not missing:
+        return f"Each of {counted(best.height, 'method')} reaches the target at least once"
+    some = f"{missing} of {counted(best.height, 'method')} reach the target on no seed under any delay model"
+    return f"{some}, and {lost} of them never end half of the way to it" if lost else some
 
 
 def fastest(fastest_first: pl.DataFrame, quote: str = "") -> str:
@@ -87,15 +96,16 @@ def _waiting(summary: pl.DataFrame) -> Iterator[str]:
     beaten = _beaten(summary, waiting)
     most = [setting for setting, (slower, of) in beaten.items() if slower > of / 2]
     every = [setting for setting, (slower, of) in beaten.items() if slower == of]
-    top = max(beaten, key=lambda setting: beaten[setting][0] / beaten[setting][1])
-    slower, of = beaten[top]
+    largest = max(of for _, of in beaten.values())  # where fewer methods were run, a share means less
+    best, setting = max(((slower, each) for each, (slower, of) in beaten.items() if of == largest), key=lambda x: x[0])
+    slower_in = [setting for setting, ratio in ratios.items() if ratio > 1.0]
     yield (
         f"**Where asynchrony does not pay**: waiting, by SGD without momentum ({_code(waiting)}), is faster than most "
-        f"other methods in {_settings(most)}, and faster than all in {_settings(every)}. It is faster than "
-        f"{slower} of {of} others in {_settings([top])}, its best setting. Like is compared with like only where the "
-        f"rule is the same: without waiting it ({_code(asynchronous)}) {_against(ratios, waiting)}, "
-        f"slower in {_settings([setting for setting, ratio in ratios.items() if ratio > 1.0])}. In every "
-        "setting jobs differ in duration; with equal durations waiting costs nothing."
+        f"other methods in {_settings(most)}, and faster than all in {_settings(every)}. At best it is faster than "
+        f"{best} of {largest} others, in {_settings([setting])}. Like is compared with like only where the "
+        f"rule is the same: without waiting it ({_code(asynchronous)}) {_against(ratios, waiting)}"
+        f"{f', slower in {_settings(slower_in)}' if slower_in else ''}. In every setting jobs differ in duration; with "
+        "equal durations waiting costs nothing."
     )
 
 
@@ -121,49 +131,37 @@ def _settings(settings: Sequence[tuple[str, str]]) -> str:
     return listed([f"{problem} ({', '.join(several)})" for problem, several in by_problem.items()] or ["no setting"])
 
 
-def _slow_samples(found: Results, summary: pl.DataFrame) -> Iterator[str]:
-    """Yield how far the slow group is behind under delays that follow the data, over the control on the same seed."""
-    losses = found.runs.filter(pl.col("delays").is_in([_DEPENDENT, _CONTROL])).pivot(
-        "delays", index=["problem", "method", "seed"], values="loss_slow"
-    )
-    if not {_DEPENDENT, _CONTROL} <= set(losses.columns):
+def _slow_samples(found: Results) -> Iterator[str]:
+    """Yield who reaches a target only if delays do not follow the data, and how far the slow group is behind."""
+    both = found.runs.filter(pl.col("easier").is_not_null())
+    if both["delays"].n_unique() < 2:
         return
-    ratio = losses.with_columns((pl.col(_DEPENDENT) / pl.col(_CONTROL)).alias("ratio"))
-    several = []
-    for (method,), own in ratio.filter(pl.col("ratio").is_finite()).group_by(["method"], maintain_order=True):
-        values = own["ratio"].to_list()
-        several.append((median(values), sum(value > 1 for value in values), len(values), str(method)))
-    several.sort(reverse=True)
-    if len(several) < 2:
-        return
-    words = [f"{_code(method)} {middle:.2f} (above 1 in {above} of {of})" for middle, above, of, method in several]
-    shown = f"from the largest on {listed(words)}"
-    if len(several) > 2 * _BEST:
-        shown = f"largest for {listed(words[:_BEST])}, and smallest for {listed(words[-_BEST:])}"
-    yield (
-        "**Slow samples**: the last loss of the slow group when delays follow the data, over that when they do not "
-        f"(same problem and seed, tuned separately; the median, where 1 is no difference), is {shown}. "
-        f"{_only_independent(summary)}"
-    )
-
-
-def _only_independent(summary: pl.DataFrame) -> str:
-    """Say which methods reach the target, by the median, in the control alone, and how many only in the other."""
     lost: list[str] = []
     gained: list[str] = []
-    both = summary.filter(pl.col("delays").is_in([_DEPENDENT, _CONTROL]))
-    for (problem,), own in both.group_by(["problem"], maintain_order=True):
-        reached = {
-            delays: set(own.filter((pl.col("delays") == delays) & pl.col("time").is_finite())["method"])
-            for delays in (_DEPENDENT, _CONTROL)
-        }
-        for names, first, second in ((lost, _CONTROL, _DEPENDENT), (gained, _DEPENDENT, _CONTROL)):
-            if only := sorted(reached[first] - reached[second]):
-                names.append(f"{len(only)} on {problem} ({', '.join(map(_code, only))})")
-    return (
-        "Methods that reach their target, by the median, only when delays do not follow the data: "
-        f"{listed(lost or ['none'])}; only when they do: {listed(gained or ['none'])}."
-    )
+    half = both.group_by("problem", "delays", "method", maintain_order=True).agg(pl.col("easier").mean() > 0.5)
+    for (problem,), own in half.filter("easier").group_by(["problem"], maintain_order=True):
+        dependent, control = (set(own.filter(delays=delays)["method"]) for delays in (DEPENDENT, INDEPENDENT))
+        for names, only in ((lost, control - dependent), (gained, dependent - control)):
+            if only:
+                names.append(f"{len(only)} on {problem} ({', '.join(map(_code, sorted(only)))})")
+    words = [
+        "**Slow samples**: methods that reach the easier of the two targets on most seeds if durations do not follow "
+        f"the data, and not if they do: {listed(lost or ['none'])}; the other way round, a sign of what tuning and "
+        f"chance do: {listed(gained or ['none'])}."
+    ]
+    slow = found.slow_losses()
+    several = []
+    for method in (_ORDERED, _UNORDERED, "rate-free"):
+        own = slow.filter(method=method)
+        if own.height:
+            each = [f"{ratio:.2f} on {problem}" for problem, ratio in own.select("problem", "ratio").iter_rows()]
+            several.append(f"{_code(method)} {listed(each)}")
+    if several:
+        words.append(
+            "The last loss of the slow group if delays follow the data is so many times that of the control: "
+            f"{'; '.join(several)} (table *Slow samples*)."
+        )
+    yield " ".join(words)
 
 
 def _ordering(summary: pl.DataFrame) -> Iterator[str]:
@@ -189,10 +187,13 @@ def _doubts(found: Results, summary: pl.DataFrame) -> str:
     rates = ""
     if tuned.height:
         chosen = counted(tuned.height, "chosen learning rate")
-        rates = f"of {chosen} {at_end} are at an end of their range, tuning had one seed, "
+        rates = (
+            f"at most {plan.configurations} learning rates per method were tried, chosen on one seed by the last value "
+            f"and judged by the time to a target; of {chosen} {at_end} are at an end of their range; "
+        )
     return (
-        f"**Doubts**: {rates}there are {counted(len(plan.seeds), 'seed')} to judge on, times are known to about "
-        f"1/{plan.evaluations} of the arrivals, and nothing here is a test: a rank describes these runs."
+        f"**Doubts**: {rates}there are {counted(len(plan.seeds), 'seed')} to judge on; times are known to about "
+        f"1/{plan.evaluations} of the arrivals; and nothing here is a test: a rank describes these runs."
     )
 
 
@@ -215,7 +216,7 @@ def _ratios(summary: pl.DataFrame, method: str, other: str) -> dict[tuple[str, s
 def _against(ratios: dict[tuple[str, str], float], other: str) -> str:
     """Say how often a method is faster than another, a miss being slower, and by how much where both get there."""
     values = list(ratios.values())
-    faster, slower = sum(ratio < 1 for ratio in values), sum(ratio > 1 for ratio in values)
+    faster, equal, slower = (sum(map(each, values)) for each in (lambda r: r < 1, lambda r: r == 1, lambda r: r > 1))
     both = sorted(ratio for ratio in values if 0 < ratio < math.inf)
     neither = sum(map(math.isnan, values))
     details = [f"neither reaches the target in {neither}"] if neither else []
@@ -223,7 +224,8 @@ def _against(ratios: dict[tuple[str, str], float], other: str) -> str:
         spread = f", {both[0]:.2f} to {both[-1]:.2f}" if len(both) > 1 else ""
         details.append(f"{len(both)} where both reach the target: {median(both):.2f} times as long{spread}")
     in_all = counted(len(values), "setting")
-    return f"is faster than {_code(other)} in {faster} and slower in {slower} of {in_all}{_bracketed(details)}"
+    counts = f"faster than {_code(other)} in {faster}, as fast in {equal} and slower in {slower} of {in_all}"
+    return f"is {counts}{_bracketed(details)}"
 
 
 def _bracketed(details: Sequence[str]) -> str:

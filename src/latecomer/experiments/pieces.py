@@ -41,6 +41,10 @@ class FinishedRuns(Protocol):
         """Return the evaluations of a run."""
         ...
 
+    def seconds(self, key: str) -> float | None:
+        """Return the CPU seconds that a run took, if they are known."""
+        ...
+
 
 def read_piece(path: Path) -> list[tuple[RunSpec, dict[str, Any]]]:
     """Return the runs of a piece: spec and entry (record, seconds, history); a damaged file gets a sentence."""

@@ -71,7 +71,7 @@ class Plan:
         if self.times.record_length < math.inf and self.network != SHARED_MEMORY:
             found.append(
                 "The durations of a record contain its transfers, and those of the network were added: leave the "
-                "network out unless all processes of that run were on one machine."
+                "network and its latency out unless all processes of that run were on one machine."
             )
         if self.times.cpu <= _BUSY:
             found.append(
@@ -104,7 +104,7 @@ def plan(
         task: A `latecomer.Task`, or any problem.
         workers: Numbers of workers to predict for.
         record: A recorded run of this task: its durations are used instead of timed ones. They contain the transfers
-            of that run, so leave out ``network`` if it had one.
+            of that run, so leave out ``network`` and ``latency`` if it had one.
         network: Bandwidth of each machine in Gbit/s; None if server and workers share memory.
         latency: Latency of a message in microseconds. It matters if jobs take milliseconds.
         jobs: Number of jobs to time.

@@ -38,7 +38,7 @@ class Network(NamedTuple):
     Examples:
         >>> Network(8.0, latency=50.0).seconds(1_000_000)
         0.001
-        >>> Network(8.0, latency=50.0).all_reduce(1_000_000, workers=4)        # 4 messages, one after the other
+        >>> round(Network(8.0, latency=50.0).all_reduce(1_000_000, workers=4), 6)        # 4 messages in turn
         0.0017
     """
 
