@@ -347,7 +347,16 @@ def threads(model: nn.Module, batch: Any) -> torch.Tensor:
 @pytest.mark.parametrize("engine", ["inline", "local"])
 def test_workers_have_the_threads_they_are_given(engine: str, tmp_path: Path) -> None:
     job = Task(lambda: nn.Linear(3, 1), threads, data())
-    run = lc.fit(job, engine=engine, threads=3, record=tmp_path / "r.parquet", **OPTIONS)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        found: list[int] = []
+        served = lc.training.OnArrival(lambda *_: found.append(torch.get_num_threads()))
+        run = lc.fit(job, engine=engine, threads=3, record=tmp_path / "r.parquet", callbacks=[served], **OPTIONS)
+        assert set(found) == {3}  # so does the server, which shares the cores with them
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
     assert run.final["train_loss"] == 3.0
     assert replay(run.record, job).run.final["train_loss"] == 3.0
 

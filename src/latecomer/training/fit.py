@@ -23,6 +23,7 @@ from ..core.callbacks import Callback, ProgressLike, all_callbacks
 from ..core.checkpoint import checkpoint_options
 from ..core.devices import AUTO, check_available, checked_device, device_kind
 from ..core.flat import uncompiled
+from ..core.gradient import one_thread
 from ..core.groups import ParamGroups
 from ..core.loggers import TensorBoard
 from ..core.result import Run, RunWarning
@@ -110,7 +111,8 @@ def fit(
             has assigned, else one accelerator of the machine after the other. Batches are moved there. None for the
             device that the model is on.
         server_device: Where the server keeps the parameters and the optimizer's state.
-        threads: Torch threads per worker. Other numbers round otherwise; a replay uses the recorded one.
+        threads: Torch threads per worker, and of this process while it serves them. Other numbers round otherwise; a
+            replay uses the recorded one.
         prefetch: Number of batches that each worker draws ahead, in a process of its own, for tickets that it is likely
             to get. Results do not depend on it.
         batch_size: Samples per batch, 32 by default.
@@ -360,7 +362,8 @@ def make_engine(engine: str | Engine) -> Engine:
 def _run(loop: TrainingLoop, saver: Saver | None, path: Path | None, about: Mapping[str, Any]) -> Run:
     """Start the workers, train, and save and close everything, also after an error."""
     state, server = loop.state, loop.server
-    with contextlib.ExitStack() as stack, interrupts_between_arrivals() as interrupted:
+    # Further threads of this process would spin between updates, on cores that the workers need.
+    with contextlib.ExitStack() as stack, one_thread(loop.threads), interrupts_between_arrivals() as interrupted:
         for callback in loop.callbacks:
             stack.callback(callback.closed)
             callback.started(loop)
