@@ -66,8 +66,8 @@ def test_every_sentence_follows_from_the_table() -> None:
         "reach the target: 0.50 times as long)."
     )
     assert text[5] == (  # a tie is neither
-        "**Rules of this library**: `rate-free` is faster than `momentum` in 0, as fast in 1 and slower in 1 of 2 "
-        "settings (1 where both reach the target: 1.00 times as long). They were designed on problems like these, with "
+        "**Rules of this library**, settings in which each is faster/as fast/slower than `momentum`: `rate-free` 0/1/1 "
+        "of 2 (1 where both reach the target: 1.00 times as long). They were designed on problems like these, with "
         "other seeds, and the others were not."
     )
     assert "of 8 chosen learning rates 2 are at an end of their range" in text[6]  # rate-free has no learning rate

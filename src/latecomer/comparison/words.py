@@ -19,7 +19,7 @@ _BEST = 3
 _PEERS = ("async-sgd", "sync-minibatch")
 """The same rule without and with waiting."""
 _ORDERED, _UNORDERED = "ordered-momentum", "momentum"
-_OURS = ("catch-up", "balanced-catch-up", "balanced-momentum", "rate-free")
+_OURS = ("catch-up", "balanced-catch-up", "balanced-momentum", "catch-up-adamw", "balanced-adamw", "rate-free")
 
 
 def conclusion(found: Results) -> list[str]:
@@ -71,10 +71,11 @@ def _failing(found: Results, problem: str) -> str:
     """Say how many methods reach the target of a problem on no seed, and how many do not even train."""
     by_method = found.runs.filter(problem=problem).group_by("method")
     best = by_method.agg(pl.col("time").min(), pl.col("trained").max().fill_null(value=False))
-    missing, lost = int(best["time"].is_infinite().sum()), int((~best["trained"]).sum())
-    if not missing:
+    missing = best.filter(pl.col("time").is_infinite())
+    if missing.is_empty():
         return f"Each of {counted(best.height, 'method')} reaches the target at least once"
-    some = f"{missing} of {counted(best.height, 'method')} reach the target on no seed under any delay model"
+    some = f"{missing.height} of {counted(best.height, 'method')} reach the target on no seed under any delay model"
+    lost = missing.height - int(missing["trained"].sum())
     return f"{some}, and {lost} of them never end half of the way to it" if lost else some
 
 
@@ -172,12 +173,15 @@ def _ordering(summary: pl.DataFrame) -> Iterator[str]:
 
 
 def _ours(summary: pl.DataFrame) -> Iterator[str]:
-    several = [(method, _ratios(summary, method, _UNORDERED)) for method in _OURS]
-    words = [f"{_code(method)} {_against(ratios, _UNORDERED)}" for method, ratios in several if ratios]
-    if words:
+    several = {method: ratios for method in _OURS if (ratios := _ratios(summary, method, _UNORDERED))}
+    if several:
+        words = [
+            f"{_code(method)} {'/'.join(map(str, _counts(ratios)))} of {len(ratios)}{_bracketed(_details(ratios))}"
+            for method, ratios in several.items()
+        ]
         yield (
-            f"**Rules of this library**: {'; '.join(words)}. They were designed on problems like these, with other "
-            "seeds, and the others were not."
+            f"**Rules of this library**, settings in which each is faster/as fast/slower than {_code(_UNORDERED)}: "
+            f"{'; '.join(words)}. They were designed on problems like these, with other seeds, and the others were not."
         )
 
 
@@ -215,17 +219,26 @@ def _ratios(summary: pl.DataFrame, method: str, other: str) -> dict[tuple[str, s
 
 def _against(ratios: dict[tuple[str, str], float], other: str) -> str:
     """Say how often a method is faster than another, a miss being slower, and by how much where both get there."""
-    values = list(ratios.values())
-    faster, equal, slower = (sum(map(each, values)) for each in (lambda r: r < 1, lambda r: r == 1, lambda r: r > 1))
-    both = sorted(ratio for ratio in values if 0 < ratio < math.inf)
-    neither = sum(map(math.isnan, values))
+    faster, equal, slower = _counts(ratios)
+    in_all = counted(len(ratios), "setting")
+    counts = f"faster than {_code(other)} in {faster}, as fast in {equal} and slower in {slower} of {in_all}"
+    return f"is {counts}{_bracketed(_details(ratios))}"
+
+
+def _counts(ratios: dict[tuple[str, str], float]) -> tuple[int, int, int]:
+    """Return in how many settings a method is faster, as fast and slower."""
+    values = ratios.values()
+    return sum(ratio < 1 for ratio in values), sum(ratio == 1 for ratio in values), sum(ratio > 1 for ratio in values)
+
+
+def _details(ratios: dict[tuple[str, str], float]) -> list[str]:
+    both = sorted(ratio for ratio in ratios.values() if 0 < ratio < math.inf)
+    neither = sum(map(math.isnan, ratios.values()))
     details = [f"neither reaches the target in {neither}"] if neither else []
     if both:
         spread = f", {both[0]:.2f} to {both[-1]:.2f}" if len(both) > 1 else ""
         details.append(f"{len(both)} where both reach the target: {median(both):.2f} times as long{spread}")
-    in_all = counted(len(values), "setting")
-    counts = f"faster than {_code(other)} in {faster}, as fast in {equal} and slower in {slower} of {in_all}"
-    return f"is {counts}{_bracketed(details)}"
+    return details
 
 
 def _bracketed(details: Sequence[str]) -> str:
