@@ -17,7 +17,7 @@ import latecomer as lc
 from latecomer.cli.main import main
 from latecomer.comparison import work_shares
 from latecomer.planning import JobTimes, Network, predict_policy, predict_rounds, recorded_times, time_jobs, timing
-from latecomer.planning.plan import _advice, _interval
+from latecomer.planning.plan import _advice, _full, _interval
 from latecomer.planning.predict import capacity
 from latecomer.policy import POLICIES, RingmasterStop
 from latecomer.training import loop
@@ -26,7 +26,7 @@ SPEEDS = (1.0, 2.0, 4.0)
 
 
 def test_constant_durations_give_the_sum_of_the_rates_and_the_slowest() -> None:
-    times = JobTimes([[0.5]], speeds=SPEEDS, samples=10)
+    times = JobTimes([[0.5]], speeds=SPEEDS, samples=[10])
     free = predict_policy(times, workers=3, jobs=7000)
     assert free.jobs == free.updates == pytest.approx(sum(1 / (0.5 * speed) for speed in SPEEDS), rel=2e-3)
     assert (free.idle, free.wasted) == (pytest.approx(0.0, abs=1e-9), 0.0)
@@ -138,8 +138,14 @@ def test_with_equal_jobs_it_says_to_stay_synchronous() -> None:
     assert "It is close" not in told
     assert "It is close: the interval of this number is 0.9" in _advice(8, found, (0.9, 1.3))
     assert "brings nothing" in _advice(1, found)
-    full = {"synchronous": found["synchronous"], "async": predict_policy(JobTimes([[0.1]], server=0.1), 8)}
-    assert "is full: workers wait 88 % of the time" in _advice(8, full)
+    busy = JobTimes([[0.1]], server=0.1)
+    full = {"synchronous": found["synchronous"], "async": predict_policy(busy, 8)}
+    what = _full(busy, Network(), full["async"].jobs)
+    assert "The server is full: workers wait 88 % of the time" in _advice(8, full, is_full=what)
+    large = JobTimes([[0.1]], size=10**8)
+    assert _full(large, Network(8.0), predict_policy(large, 8, network=Network(8.0)).jobs) == "network of the server"
+    slow = Network(latency=1e6)  # waiting for messages, the workers are idle, and nothing is full
+    assert _full(equal, slow, predict_policy(equal, 8, network=slow).jobs) == ""
 
 
 def test_jobs_are_timed_by_group_and_rare_groups_are_looked_for() -> None:
@@ -183,8 +189,30 @@ def test_shares_of_groups_are_those_of_many_more_batches_than_are_timed(monkeypa
 def test_samples_are_counted_in_the_batches() -> None:
     loss = lambda model, batch: model(batch["x"]).mean()  # noqa: E731
     task = lc.Task(torch.nn.Linear(1, 1), loss, batch_fn=lambda sample: {"n": 3, "x": torch.zeros(7, 1)}, accumulate=2)
-    assert time_jobs(task, jobs=2).samples == 14
-    assert time_jobs(lc.problems.quadratic(), jobs=2).samples == 1
+    assert time_jobs(task, jobs=2).samples == (14,)
+    assert time_jobs(lc.problems.quadratic(), jobs=2).samples == (1, 1)
+    uneven = lc.Task(
+        torch.nn.Linear(1, 1), lambda model, batch: model(batch).mean(), groups=("short", "long"),
+        batch_fn=lambda sample: torch.zeros(10 if sample % 8 else 1000, 1), group_fn=lambda batch: int(len(batch) > 10),
+    )  # fmt: skip
+    times = time_jobs(uneven, jobs=10)
+    assert times.samples == (10, 1000)
+    assert times.samples_per_job == pytest.approx(10 + 990 / 8, rel=0.2)  # by the shares that were counted
+    trace = lc.delays.SampleCost(4, (1.0, 2.0), 0.5).trace(400)
+    for record, share in ((trace, 0.5), (lc.delays.WorkerSpeeds([1.0, 1.0]).trace(400), times.shares[1])):
+        table = lc.plan(uneven, [2], record=record, policies={}).table
+        per_job = table["samples"] / table["updates"] / pl.Series([2.0] * (table.height - 1) + [1.0])
+        assert per_job.to_list() == pytest.approx([10 + 990 * share] * table.height, rel=0.2)
+
+
+def test_samples_of_what_is_dropped_do_not_count() -> None:
+    times = JobTimes([[1.0], [9.0]], shares=[0.75, 0.25], samples=[1, 100])
+    found = predict_policy(times, 8, "rennala", jobs=4000)
+    assert found.samples / found.jobs < 0.5 * times.samples_per_job  # mostly long jobs are dropped
+    free = predict_policy(times, 8, jobs=4000)
+    assert free.samples / free.jobs == pytest.approx(times.samples_per_job, rel=0.05)
+    with pytest.raises(ValueError, match="Got 1 numbers of samples for 2 groups"):
+        JobTimes([[1.0], [9.0]], shares=[0.75, 0.25], samples=[1])
 
 
 def test_what_is_dropped_is_no_sample_and_waiting_is_told() -> None:
@@ -368,6 +396,7 @@ def test_the_command_reads_a_record(script: str, tmp_path: Path, capsys: pytest.
         (["--network", "1e-320"], "runs beyond the largest number"),
         (["--workers", "4", "x"], "Invalid --workers value: '4', 'x'"),
         (["--jobs", "0"], "Invalid jobs value: 0"),
+        (["--jobs", "1000000000"], "Invalid jobs value: 1000000000"),
         (["--samples", "-1"], "Invalid samples value: -1"),
         (["--method", "momentun"], "Unknown method 'momentun'"),
         (["--policies", "nobody"], "Unknown policy 'nobody'"),

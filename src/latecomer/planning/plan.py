@@ -25,7 +25,11 @@ __all__ = ["WORTH_IT", "Plan", "plan"]
 WORTH_IT = 1.2
 """Asynchrony is advised from so many times the samples per second of the best synchronous scheme on."""
 _REPLICATES = 200
-_FULL = 0.2
+_FULL = 0.9
+"""The server or a link is full if it is occupied for this share of the time."""
+_MOST_JOBS = 1_000_000
+_SIZED = 10
+"""With a record so many jobs are run, for the number of samples of a job."""
 _BUSY = 0.8
 """Below so many CPU seconds per second, jobs that were timed alone waited."""
 _LENGTH = 10
@@ -139,7 +143,8 @@ def plan(
     others = {name: name for name in POLICIES if name not in (SYNCHRONOUS, ASYNC)} if policies is None else policies
     named = {f"{name} (one server)" if name == SYNCHRONOUS else name: own for name, own in _named(others, counts[0])}
     schemes: dict[str, PolicyLike] = {ASYNC: "async", **named}
-    timed = whole_number("jobs", jobs, least=1) if trace is None else 1
+    jobs = whole_number("jobs", jobs, least=1, most=_MOST_JOBS)
+    timed = jobs if trace is None else min(jobs, _SIZED)
     told = on_progress or (lambda done, total: None)
     total = timed + len(counts) * len(schemes)
     times = time_jobs(task, jobs=timed, method=method, seed=seed, on_progress=lambda done, _: told(done, total))
@@ -155,8 +160,7 @@ def plan(
             told(timed + place * len(schemes) + number, total)
         span = _interval(times, count, link, seed)
         for name, each in found.items():
-            rate = each.jobs * times.samples
-            faster = each.jobs / found[SYNCHRONOUS].jobs
+            rate, faster = each.samples, each.samples / found[SYNCHRONOUS].samples
             low, high = (faster * factor for factor in span.rounds) if name == ASYNC else (None, None)
             rows.append(
                 {
@@ -165,7 +169,7 @@ def plan(
                     "delay": each.delay, "wasted": each.wasted, "seconds": samples / rate if rate else math.inf,
                 }
             )  # fmt: skip
-        advice.append(_advice(count, found, span.best))
+        advice.append(_advice(count, found, span.best, _full(times, link, found[ASYNC].jobs)))
     return Plan(times, link, pl.DataFrame(rows, infer_schema_length=None), tuple(advice), samples)
 
 
@@ -212,7 +216,16 @@ def _interval(times: JobTimes, workers: int, network: Network, seed: int) -> _Sp
     return _Spans((low[0], high[0]), (low[1], high[1]))
 
 
-def _advice(workers: int, found: Mapping[str, Prediction], span: tuple[float, float] = (1.0, 1.0)) -> str:
+def _full(times: JobTimes, network: Network, jobs: float) -> str:
+    """Return what is full at so many contributions per second, or an empty text."""
+    occupied = {"server": times.server, "network of the server": network.seconds(times.points * times.size)}
+    most = max(occupied, key=lambda what: occupied[what])
+    return most if jobs * occupied[most] > _FULL else ""
+
+
+def _advice(
+    workers: int, found: Mapping[str, Prediction], span: tuple[float, float] = (1.0, 1.0), is_full: str = ""
+) -> str:
     """Say plainly whether to stay synchronous; the span is that of the gain over the better synchronous scheme."""
     waiting = {name: each for name, each in found.items() if name in (SYNCHRONOUS, BUCKETS)}
     best = max(waiting, key=lambda name: waiting[name].jobs)
@@ -222,7 +235,7 @@ def _advice(workers: int, found: Mapping[str, Prediction], span: tuple[float, fl
     if workers == 1:
         return f"{noun}: there is nobody to wait for, so asynchrony brings nothing."
     scheme = "synchronous training with jobs of one group per round" if best == BUCKETS else "synchronous training"
-    full = f" The server or its network is full: workers wait {100 * own.idle:.0f} % of the time." * (own.idle > _FULL)
+    full = f" The {is_full} is full: workers wait {100 * own.idle:.0f} % of the time." if is_full else ""
     near = ""
     if span[0] * gain < WORTH_IT <= span[1] * gain:
         near = f" It is close: the interval of this number is {span[0] * gain:.2f} to {span[1] * gain:.2f}."

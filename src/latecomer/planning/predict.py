@@ -82,6 +82,7 @@ class Prediction(NamedTuple):
         idle: Share of the workers' time in which they compute nothing.
         delay: Mean delay, in updates.
         wasted: Share of the time in which workers compute that goes into contributions that are dropped or cancelled.
+        samples: Samples per second that enter an update.
     """
 
     jobs: float
@@ -89,6 +90,7 @@ class Prediction(NamedTuple):
     idle: float
     delay: float
     wasted: float
+    samples: float
 
 
 def predict_rounds(
@@ -117,7 +119,8 @@ def predict_rounds(
         slowest = _slowest(*times.distribution, speeds)
     total = slowest + network.all_reduce(times.size, workers) + times.server
     busy = times.mean * sum(speed * count for speed, count in speeds.items()) / workers
-    return Prediction(workers / total, 1 / total, max(0.0, 1 - busy / total), 0.0, 0.0)
+    jobs = workers / total
+    return Prediction(jobs, 1 / total, max(0.0, 1 - busy / total), 0.0, 0.0, jobs * times.samples_per_job)
 
 
 def _slowest(durations: NDArray[np.float64], chances: NDArray[np.float64], speeds: Counter[float]) -> float:
@@ -193,11 +196,13 @@ def predict_policy(
     first = int(_WARM_UP * count) if count > 10 else 0
     begin, before = marks[first - 1] if first else (0.0, 0)
     seconds = marks[-1][0] - begin
-    used = int((trace.status[first:] != "dropped").sum())
+    used = np.flatnonzero(trace.status[first:] != "dropped") + first
     _, idle, wasted = shares_between(begin, marks[-1][0], trace, *clock.computed(trace.columns["ticket"]))
+    samples = float(np.asarray(times.samples)[trace.group[used]].sum())
     return Prediction(
-        used / seconds, (marks[-1][1] - before) / seconds, idle, float(trace.delay[first:].mean()), wasted
-    )
+        len(used) / seconds, (marks[-1][1] - before) / seconds, idle, float(trace.delay[first:].mean()), wasted,
+        samples / seconds,
+    )  # fmt: skip
 
 
 def _enough(times: JobTimes, workers: int) -> int:

@@ -37,8 +37,6 @@ _LOOKED_AT = 2000
 """Further batches whose group is looked at: for the shares of groups, and for jobs of rare ones."""
 _IN_ANY_CASE = 3
 """So many times the timed jobs are looked at, however long it takes; the others no longer than the jobs took."""
-_SIZED = 20
-"""So many batches are drawn again, to count their samples."""
 _LOOKING = 1.0
 """Or than so many seconds, if that is longer."""
 
@@ -55,7 +53,7 @@ class JobTimes:
         size: Bytes of one copy of the parameters.
         points: Copies that a worker gets per job.
         server: Seconds of the server per contribution.
-        samples: Samples per job.
+        samples: Mean number of samples of a job, one per group; 1 each if left out.
         cpu: CPU seconds per second while the jobs were timed: below 1 they waited, for something of their own or for
             other programs.
         counted: Number of jobs that the shares were counted over; 0 if they are declared.
@@ -75,7 +73,7 @@ class JobTimes:
     size: int = 0
     points: int = 1
     server: float = 0.0
-    samples: int = 1
+    samples: Sequence[float] = ()
     cpu: float = 1.0
     counted: int = 0
     missing: Sequence[str] = ()
@@ -94,7 +92,13 @@ class JobTimes:
         names = tuple(self.names) or (("all",) if len(own) == 1 else tuple(f"group {i}" for i in range(len(own))))
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "speeds", tuple(POSITIVE.check("speed", each) for each in self.speeds))
-        for name, least in (("size", 0), ("points", 1), ("samples", 1)):
+        samples = tuple(POSITIVE.check("samples", each) for each in several("samples", self.samples)) or (1.0,) * len(
+            own
+        )
+        if len(samples) != len(own):
+            raise ValueError(f"Got {len(samples)} numbers of samples for {len(own)} groups of durations")
+        object.__setattr__(self, "samples", samples)
+        for name, least in (("size", 0), ("points", 1)):
             whole_number(name, getattr(self, name), least=least)
         AT_LEAST_ZERO.check("server", self.server)
 
@@ -107,6 +111,11 @@ class JobTimes:
     def mean(self) -> float:
         """Mean duration of a job, in seconds."""
         return float(sum(share * np.mean(own) for share, own in zip(self.shares, self.seconds, strict=True)))
+
+    @property
+    def samples_per_job(self) -> float:
+        """Mean number of samples of a job."""
+        return float(np.dot(self.shares, self.samples))
 
     def speeds_of(self, workers: int) -> list[float]:
         """Return the factors on the duration of so many workers."""
@@ -157,8 +166,9 @@ def time_jobs(
 ) -> JobTimes:
     """Time jobs of a task in this process, with one torch thread as a worker has, and the server's work per job.
 
-    A job is what a worker does: draw the batch, forward, backward. Groups come in their natural shares. Unless the task
-    declares them, they are counted over up to 2,000 more batches; of these, only jobs of rare groups are timed.
+    A job is what a worker does: draw the batch, forward, backward. Its samples are the rows of its batch. Groups come
+    in their natural shares. Unless the task declares them, they are counted over up to 2,000 more batches; of these,
+    only jobs of rare groups are timed.
 
     Args:
         task: A `latecomer.Task`, or any problem.
@@ -171,7 +181,7 @@ def time_jobs(
         >>> import latecomer as lc
         >>> times = time_jobs(lc.problems.digits(network="mlp"), jobs=5)
         >>> len(times.seconds), times.samples, times.size
-        (2, 16, 9640)
+        (2, (16.0, 16.0), 9640)
     """
     jobs = whole_number("jobs", jobs, least=1)
     found = as_method(method)
@@ -183,7 +193,8 @@ def time_jobs(
         contribute = Contributor(task, flat, found.points)
         seconds: list[list[float]] = [[] for _ in range(task.groups)]
         counts, cpu, some_finite, until = np.zeros(task.groups), 0.0, False, math.inf
-        drawn_by_function, sizes = getattr(task, "_batch_fn", None) is not None, list[int]()  # samples of some batches
+        sizes: list[list[int]] = [[] for _ in range(task.groups)]  # samples of the timed jobs
+        own_batches = getattr(task, "_batch_fn", None) is not None
         wanted = [place for place in range(task.groups) if not task.shares or task.shares[place] > 0]
         few = min(_LEAST, jobs)
         for number, sample in enumerate(sample_seeds(seed, _WARM_UP + jobs + _LOOKED_AT).tolist()):
@@ -203,12 +214,12 @@ def time_jobs(
                 contribute(points, out, number, sample, group, 2)
                 finite = is_finite(contribute.result)  # as a worker asks, which waits for an accelerator
             some_finite |= finite
-            if drawn_by_function and len(sizes) < _SIZED:
-                with user_code(f"Job {number} of the task"):
-                    sizes.append(_rows(task.batch_of(number, sample, group)) or 1)
             if done >= 0:
                 seconds[group].append(time.perf_counter() - start)
                 cpu += time.process_time() - used
+                with user_code(f"Job {number} of the task"):
+                    rows = _rows(task.batch_of(number, sample, group)) if own_batches else None
+                sizes[group].append(rows or int(getattr(task, "batch_size", 1)))
             if on_progress is not None:
                 on_progress(min(number + 1, jobs), jobs)
     if not some_finite:
@@ -226,8 +237,7 @@ def time_jobs(
         size=flat.x.numel() * flat.x.element_size(),
         points=found.points,
         server=server,
-        samples=(max(1, round(float(np.mean(sizes)))) if sizes else int(getattr(task, "batch_size", 1)))
-        * int(getattr(task, "accumulate", 1)),
+        samples=[float(np.mean(sizes[place])) * int(getattr(task, "accumulate", 1)) for place in kept],
         cpu=cpu / sum(map(sum, seconds)),
         counted=0 if task.shares else int(counts.sum()),
         missing=[names[place] for place in wanted if not seconds[place]],
@@ -279,11 +289,14 @@ def recorded_times(record: str | os.PathLike[str] | Trace, times: JobTimes | Non
     plain = lasted / np.array([by_worker[each] for each in worker.tolist()])
     names = trace.header.groups
     base = times or JobTimes([[1.0]])
+    samples = [*base.samples] if len(names) == base.groups else []
+    samples += [base.samples_per_job] * (1 + kept[-1] - len(samples))  # of groups that are not the task's
     return replace(
         base,
         seconds=[plain[group == each].tolist() for each in kept],
         shares=[float((group == each).mean()) for each in kept],
         names=[names[each] if each < len(names) else f"group {each}" for each in kept],
+        samples=[samples[each] for each in kept],
         speeds=speeds,
         cpu=1.0,
         counted=len(group),
