@@ -57,7 +57,7 @@ class Compare(RunsCommand):
     store: Path | None = None
     """Folder of the runs; OUT/runs if left out."""
     pieces: Path = _PIECES
-    """Folder of the committed runs: in size standard read first, and new runs are added now and then."""
+    """Folder of the committed runs: in size standard read first. Without --import new runs are added now and then."""
     dry_run: tyro.conf.FlagCreatePairsOff[bool] = False
     """Only print how many runs there are, how many are missing, and about how long they take."""
     json: Json = False
@@ -80,7 +80,8 @@ class Compare(RunsCommand):
         store = Store(self.store or self.out / "runs")
         if standard and not self.from_store and store.folder.resolve() == self.pieces.resolve():
             raise ValueError(f"--store and --pieces are the same folder, {store.folder}: pass another --store or --out")
-        runner = self.runner(store, committed, export=standard, dry_run=self.dry_run)
+        of_study = standard and not self.imports  # runs of somebody's own rules are not committed with it
+        runner = self.runner(store, committed, export=of_study, dry_run=self.dry_run)
         if self.dry_run:
             runner.fill(console)
             self._estimate(plan, store, console)
@@ -123,6 +124,10 @@ class Compare(RunsCommand):
         goes_on = self._command()
         with working("Reading the runs that are there", console):
             found = collect(plan, runs)
+            if found.runs.is_empty() and self.from_store and self.size == "standard" and not self.pieces.is_dir():
+                raise ValueError(
+                    f"There is no folder {self.pieces}: run this in a clone of Latecomer, or pass --pieces"
+                )
             if found.runs.is_empty() and self.from_store:
                 raise ValueError(f"There are no judging runs of this comparison: `{goes_on}` makes them")
             if found.runs.is_empty():  # the time was up before

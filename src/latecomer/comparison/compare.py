@@ -44,7 +44,7 @@ def compare(
 
     Examples:
         >>> import latecomer as lc
-        >>> found = lc.compare(["async-sgd", "delay-filtered"], ["quadratic"], ["slow-samples"], seeds=[3000])
+        >>> found = lc.compare(["async-sgd", "delay-filtered"], ["quadratic"], ["slow-samples"], seeds=[4000])
         >>> found.summary()["method"].to_list()
         ['async-sgd', 'delay-filtered']
         >>> found.summary()["wasted"].round(1).to_list()

@@ -29,7 +29,8 @@ _WAITS = 0.05
 _SHOWN = (
     "Medians over seeds, in seconds of the virtual clock. Smallest, largest: the chosen learning rate is at an end of "
     "the range that was tried. ∞: half of the runs or more missed the target. Fast and slow "
-    "loss: the last loss of the fastest and the slowest group. Thrown away: share of the workers' busy time that went "
+    "loss: the last loss of the fastest and the slowest group; on quadratic, unlike the last loss, not reduced by the "
+    "smallest possible one. Thrown away: share of the workers' busy time that went "
     "into contributions that were dropped, cancelled or counted as zero."
 )
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 
 from .._util.wording import counted, listed, percent
+from .plan import Cell
 from .results import Results
 from .settings import DEPENDENT, INDEPENDENT
 from .statistics import median
@@ -74,9 +75,10 @@ def _failing(found: Results, problem: str) -> str:
     missing = best.filter(pl.col("time").is_infinite())
     if missing.is_empty():
         return f"Each of {counted(best.height, 'method')} reaches the target at least once"
-    some = f"{missing.height} of {counted(best.height, 'method')} reach the target on no seed under any delay model"
+    verb = "reaches" if missing.height == 1 else "reach"
+    some = f"{missing.height} of {counted(best.height, 'method')} {verb} the target on no seed under any delay model"
     lost = missing.height - int(missing["trained"].sum())
-    return f"{some}, and {lost} of them never end half of the way to it" if lost else some
+    return f"{some}; {lost} of them did not even get half of the way there in any run" if lost else some
 
 
 def fastest(fastest_first: pl.DataFrame, quote: str = "") -> str:
@@ -146,9 +148,9 @@ def _slow_samples(found: Results) -> Iterator[str]:
             if only:
                 names.append(f"{len(only)} on {problem} ({', '.join(map(_code, sorted(only)))})")
     words = [
-        "**Slow samples**: methods that reach the easier of the two targets on most seeds if durations do not follow "
-        f"the data, and not if they do: {listed(lost or ['none'])}; the other way round, a sign of what tuning and "
-        f"chance do: {listed(gained or ['none'])}."
+        "**Slow samples**: methods that reach a target on most seeds when durations are independent of the data, and "
+        f"miss the same target when they follow the data: {listed(lost or ['none'])}. The reverse, which only tuning "
+        f"and chance can explain: {listed(gained or ['none'])}."
     ]
     slow = found.slow_losses()
     several = []
@@ -160,7 +162,7 @@ def _slow_samples(found: Results) -> Iterator[str]:
     if several:
         words.append(
             "The last loss of the slow group if delays follow the data is so many times that of the control: "
-            f"{'; '.join(several)} (table *Slow samples*)."
+            f"{'; '.join(several)} (table Slow samples)."
         )
     yield " ".join(words)
 
@@ -188,6 +190,7 @@ def _ours(summary: pl.DataFrame) -> Iterator[str]:
 def _doubts(found: Results, summary: pl.DataFrame) -> str:
     tuned = summary.filter(pl.col("options").str.contains("lr="))
     plan, at_end = found.comparison, int(tuned["rate"].is_not_null().sum())
+    fastest_times = summary.filter(pl.col("ratio") == 1.0).unique(["problem", "delays"])
     rates = ""
     if tuned.height:
         chosen = counted(tuned.height, "chosen learning rate")
@@ -195,9 +198,14 @@ def _doubts(found: Results, summary: pl.DataFrame) -> str:
             f"at most {plan.configurations} learning rates per method were tried, chosen on one seed by the last value "
             f"and judged by the time to a target; of {chosen} {at_end} are at an end of their range; "
         )
+    steps = [
+        plan.setting(Cell(problem, delays)).arrivals / plan.evaluations / updates
+        for problem, delays, updates in fastest_times.select("problem", "delays", "updates").iter_rows()
+    ]
+    coarse = f", which is {percent(min(steps))} to {percent(max(steps))} of the fastest method's time" if steps else ""
     return (
-        f"**Doubts**: {rates}there are {counted(len(plan.seeds), 'seed')} to judge on; times are known to about "
-        f"1/{plan.evaluations} of the arrivals; and nothing here is a test: a rank describes these runs."
+        f"**Doubts**: {rates}there are {counted(len(plan.seeds), 'seed')} to judge on; times are those of evaluations, "
+        f"{plan.evaluations} per run{coarse}; and nothing here is a test: a rank describes these runs."
     )
 
 
@@ -236,8 +244,8 @@ def _details(ratios: dict[tuple[str, str], float]) -> list[str]:
     neither = sum(map(math.isnan, ratios.values()))
     details = [f"neither reaches the target in {neither}"] if neither else []
     if both:
-        spread = f", {both[0]:.2f} to {both[-1]:.2f}" if len(both) > 1 else ""
-        details.append(f"{len(both)} where both reach the target: {median(both):.2f} times as long{spread}")
+        spread = f", from {both[0]:.2f} to {both[-1]:.2f}" if len(both) > 1 else ""
+        details.append(f"{len(both)} where both reach the target: median {median(both):.2f} times as long{spread}")
     return details
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..optim import RateFree
 from ..server import Server
-from ..trace import Trace
+from ..trace import STATUSES, Trace
 from .faults import Fault
 from .history import COLUMNS
 
@@ -113,6 +113,10 @@ class Run:
         faults = {"deaths": self.deaths, "failures": self.failures, "given up": len(self.given_up)}
         faults |= {"not finite": self.non_finite}
         rows["faults"] = ", ".join(f"{count} {name}" for name, count in faults.items() if count) or "none"
+        if cancelled := int((self.trace.columns["status"] == STATUSES.index("cancelled")).sum()):
+            rows["cancelled"] = f"{cancelled:,} jobs" + (
+                ", whose worker processes count as deaths" if self.deaths else ""
+            )
         if self.diverged_at is not None:
             rows["diverged"] = f"at arrival {self.diverged_at:,}"
         if self.resumed_at:

@@ -82,8 +82,8 @@ class Replayer:
         version, sample = c["version"][row], c["sample"][row]
         if ticket.number != number or ticket.version != version or ticket.sample != sample:
             raise ValueError(
-                f"The trace does not match its policy: ticket {number} should start from version {version} with "
-                f"sample {sample}, the server issued {ticket}"
+                "The trace does not match its policy: was it made with the policy of this run, and with the same "
+                f"options? There ticket {number} starts from version {version} with sample {sample}, and here {ticket}"
             )
         self._rows[number] = row
 
