@@ -21,7 +21,7 @@ from latecomer.comparison.settings import DELAYS, JUDGED_SEEDS, PROBLEMS, SIZES,
 from latecomer.comparison.spaces import SPACES
 from latecomer.experiments import Store, run_sweep
 from latecomer.experiments.pieces import Pieces
-from latecomer.optim import METHODS
+from latecomer.optim import METHODS, methods
 
 OWN = """
 import latecomer as lc
@@ -50,8 +50,6 @@ def shrink(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    from latecomer.optim import methods
-
     folder = tmp_path_factory.mktemp("compared")
     (folder / "own_waiting.py").write_text(OWN)
     with pytest.MonkeyPatch.context() as patch:
@@ -177,6 +175,10 @@ def test_committed_runs_are_enough_for_the_page(
     assert "The time is up" in capsys.readouterr().out
     assert len(Pieces(pieces)) == 1  # what was finished is there to be committed
     assert main([*common, "--out", str(tmp_path / "a"), "--processes", "1"]) == 0
+    capsys.readouterr()
+    assert main([*common, "--out", str(tmp_path / "dry"), "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("0 tuning runs are missing")  # they are committed
+    assert not (tmp_path / "dry").exists()
     assert len(Pieces(pieces)) == 2 * 2 + 2
     capsys.readouterr()
     assert main([*common, "--out", str(tmp_path / "b"), "--from-store", "--json"]) == 0
@@ -188,6 +190,16 @@ def test_committed_runs_are_enough_for_the_page(
     # Another machine: an empty store, and nothing is computed again.
     assert main([*common, "--out", str(tmp_path / "c"), "--processes", "1"]) == 0
     assert "6 runs imported" in capsys.readouterr().out
+    assert len(list(pieces.iterdir())) == 2
+    # Runs of a rule of one's own are not added to the committed ones, and are on the page all the same.
+    (tmp_path / "own_rule.py").write_text(OWN.replace('"waiting"', '"own-rule"'))
+    own = [*common, "--import", str(tmp_path / "own_rule.py"), "--out", str(tmp_path / "own"), "--processes", "1"]
+    own[own.index("momentum")] = "own-rule"
+    try:
+        assert main(own) == 0
+    finally:
+        methods._METHODS.pop("own-rule", None)
+    assert "own-rule" in (tmp_path / "own" / "comparison.csv").read_text()
     assert len(list(pieces.iterdir())) == 2
     # Without some of the judging runs the page says so.
     assert main([*common, "--out", str(tmp_path / "d"), "--from-store", "--seeds", "3000", "3001"]) == 0

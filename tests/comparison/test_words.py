@@ -58,8 +58,8 @@ def test_every_sentence_follows_from_the_table() -> None:
         "**Slow samples**: methods that reach a target on most seeds when durations are independent of the data, and "
         "miss the same target when they follow the data: 1 on quadratic (`ordered-momentum`). The reverse, which only "
         "tuning and chance can explain: 1 on quadratic (`rate-free`). The last loss of the slow group if delays "
-        "follow the data is so many times that of the control: `ordered-momentum` 4.00 on quadratic; `momentum` 2.00 on "
-        "quadratic; `rate-free` 2.00 on quadratic (table Slow samples)."
+        "follow the data is so many times that of the control: `ordered-momentum` 4.00 on quadratic; `momentum` 2.00 "
+        "on quadratic; `rate-free` 2.00 on quadratic (table Slow samples)."
     )
     assert text[4].endswith(  # a miss is slower, and has no ratio
         "`ordered-momentum` is faster than `momentum` in 1, as fast in 0 and slower in 1 of 2 settings (1 where both "

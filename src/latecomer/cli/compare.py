@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ..comparison.plan import Comparison
-    from ..experiments import RunSet, Store
+    from ..experiments import RunSet, RunSpec, Store
     from ..experiments.pieces import FinishedRuns
 
 __all__ = ["Compare"]
@@ -83,12 +83,11 @@ class Compare(RunsCommand):
         of_study = standard and not self.imports  # runs of somebody's own rules are not committed with it
         runner = self.runner(store, committed, export=of_study, dry_run=self.dry_run)
         if self.dry_run:
-            runner.fill(console)
-            self._estimate(plan, store, console)
+            self._estimate(plan, [store, *([] if committed is None else [committed])], console)
             return
         if not self.from_store:
             self._make_runs(plan, runner, console)
-        self._write(plan, committed if standard and committed is not None else store, console)
+        self._write(plan, committed if of_study and committed is not None else store, console)
 
     def _make_runs(self, plan: Comparison, runner: Runner, console: Console) -> None:
         from ..comparison.runs import run_compared
@@ -96,20 +95,23 @@ class Compare(RunsCommand):
         runner.prepare(self.out, [each.problem for each in plan.problems if each.problem in _DATASETS], console)
         runner.run(_stages(plan, runner.store), run_compared, console)
 
-    def _estimate(self, plan: Comparison, store: Store, console: Console) -> None:
+    def _estimate(self, plan: Comparison, known: Sequence[FinishedRuns], console: Console) -> None:
         """Print the CPU time of the missing runs by problem, from some updates per method.
 
         Before the tuning is done, judging runs count as missing.
         """
-        from ..experiments import estimate_seconds, missing
+        from ..experiments import estimate_seconds
         from ._progress import working
 
-        tuning = missing(plan.tuning(), store)
+        def missing(several: Iterable[RunSpec]) -> list[RunSpec]:
+            return [run for run in several if not any(run.key in runs for runs in known)]
+
+        tuning = missing(plan.tuning().runs())
         seconds: dict[str, float] = {}
         with working("Measuring", console):
             for problem in plan.problems:
                 cells = [cell for cell in plan.cells if cell.problem == problem.problem]
-                todo = [run for cell in cells for run in plan.expected(cell) if run.key not in store]
+                todo = missing(run for cell in cells for run in plan.expected(cell))
                 seconds[problem.problem] = estimate_seconds(todo, updates=_ROUNDS * plan.workers)
         each = ", ".join(f"{name} {own / 3600:.2f}" for name, own in seconds.items())
         total = sum(seconds.values())
@@ -119,12 +121,13 @@ class Compare(RunsCommand):
     def _write(self, plan: Comparison, runs: FinishedRuns, console: Console) -> None:
         from ..comparison.page import write_comparison
         from ..comparison.results import collect
+        from ..experiments.pieces import Pieces
         from ._progress import working
 
         goes_on = self._command()
         with working("Reading the runs that are there", console):
             found = collect(plan, runs)
-            if found.runs.is_empty() and self.from_store and self.size == "standard" and not self.pieces.is_dir():
+            if found.runs.is_empty() and self.from_store and isinstance(runs, Pieces) and not self.pieces.is_dir():
                 raise ValueError(
                     f"There is no folder {self.pieces}: run this in a clone of Latecomer, or pass --pieces"
                 )
