@@ -48,7 +48,7 @@ def compare(
         >>> found.summary()["method"].to_list()
         ['async-sgd', 'delay-filtered']
         >>> found.summary()["wasted"].round(1).to_list()
-        [0.0, 0.4]
+        [0.0, 0.5]
     """
     processes = whole_number("processes", processes, least=1)
     methods, problems, delays = (
