@@ -264,6 +264,11 @@ def test_progress_is_counted_in_a_log(monkeypatch: pytest.MonkeyPatch, capsys: C
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "passes: 5 of 100 after 0:00:05"
     assert 10 <= len(lines) <= 20
+    with _progress.counting("passes", Console(width=200)) as on_progress:
+        for done in range(1, 46):  # slow ones: less than a twentieth in twenty seconds
+            on_progress(done, 1000)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["passes: 20 of 1,000 after 0:00:20", "passes: 40 of 1,000 after 0:00:40"]
     with _progress.working("measuring", Console(width=200)):
         pass
     assert capsys.readouterr().out == "measuring ...\n"

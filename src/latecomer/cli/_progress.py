@@ -76,14 +76,14 @@ def counting(title: str, console: Console) -> Iterator[Callable[[int, int], None
 
 
 def _log_of_counts(title: str, console: Console) -> Callable[[int, int], None]:
-    """Print to a log: a line when two seconds and a twentieth of the work have passed since the last one."""
+    """Print to a log: a line two seconds and a twentieth of the work after the last one, or twenty seconds after it."""
     start = shown = time.monotonic()
     counted = 0
 
     def on_progress(done: int, total: int) -> None:
         nonlocal shown, counted
         now = time.monotonic()
-        if now - shown >= 2.0 and 20 * (done - counted) >= total:
+        if now - shown >= (2.0 if 20 * (done - counted) >= total else 20.0):
             shown, counted = now, done
             print_text(console, f"{title}: {done:,} of {total:,} after {timedelta(seconds=round(now - start))}")
 
