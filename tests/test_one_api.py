@@ -286,3 +286,16 @@ def test_a_policy_with_a_function_resumes_in_another_process(tmp_path: Path) -> 
     shown = repr(Rated(lambda delay: 1.0))
     assert "0x" not in shown
     assert shown == repr(Rated(lambda delay: 1.0))
+
+
+def test_a_summary_counts_cancelled_jobs() -> None:
+    policy = lc.policy.RingmasterStop(4, R=2)
+    trace = lc.delays.WorkerSpeeds([1.0, 1.5, 2.5, 9.0]).trace(60, policy=policy)
+    run = lc.simulate(lc.problems.quadratic(), "ringmaster-stop", trace, lr=0.01, R=2)
+    count = int((trace.columns["status"] == lc.trace.STATUSES.index("cancelled")).sum())
+    assert count > 0
+    assert run.summary()["cancelled"] == f"{count:,} jobs"
+    deaths = dataclasses.replace(run, deaths=count).summary()
+    assert deaths["cancelled"] == f"{count:,} jobs, whose worker processes count as deaths"
+    calm = lc.simulate(lc.problems.quadratic(), "async-sgd", lc.delays.WorkerSpeeds([1.0, 2.0]).trace(5), lr=0.01)
+    assert "cancelled" not in calm.summary()
