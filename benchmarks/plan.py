@@ -92,17 +92,15 @@ def rows_of(name: str, problem: Problem, steps: int, folder: Path) -> list[dict[
     for buckets, what in ((False, SYNCHRONOUS), (True, BUCKETS)):
         rate, during = all_reduce(problem, steps // PROCESSES, timed, buckets=buckets)
         add(what, lambda own, buckets=buckets: predict_rounds(own, PROCESSES, buckets=buckets), rate, during)
-        reduce = during.server - timed.server
-        reduced = predict_rounds(replace(timed, server=timed.server + reduce), PROCESSES, buckets=buckets).jobs
-        rows[what] |= {"reduce": reduce, "round": PROCESSES / rate, "reduced": reduced}
+        reduced = predict_rounds(replace(timed, server=during.server), PROCESSES, buckets=buckets).jobs
+        rows[what] |= {"reduce": during.server - timed.server, "round": PROCESSES / rate, "reduced": reduced}
     for what in (SYNCHRONOUS, BUCKETS):
         own, waits = rows[ASYNC], rows[what]
         ratios = {key: own["predicted"][key] / waits["predicted"][key] for key in own["predicted"]}
-        rows[f"{ASYNC} / {what}"] = waits | {
+        rows[f"{ASYNC} / {what}"] = {
             "predicted": ratios, "measured": own["measured"] / waits["measured"],
-            "reduced": own["predicted"]["alone"] / waits["reduced"],
+            "reduce": waits["reduce"], "round": waits["round"], "reduced": own["predicted"]["alone"] / waits["reduced"],
         }  # fmt: skip
-        del rows[f"{ASYNC} / {what}"]["slower"]
     for row in rows.values():
         row["gaps"] = {key: row["measured"] / each - 1 for key, each in row["predicted"].items()}
     return [{"task": name, "what": what, **row} for what, row in rows.items()]

@@ -3,8 +3,8 @@
     python -m studies.rivals.rates [--out docs/rivals]
 
 On the quadratic, some methods of the standard study run again on its seeds and targets, with their chosen learning rate
-times several factors. The best factor is taken in hindsight, on the same seeds, so a method cannot do better by tuning
-its rate for the time to the target. Writes rates.md and rates.json.
+times several factors. The best factor is taken in hindsight, on the same seeds: no choice among these factors could
+do better. Writes rates.md and rates.json.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Compare(RunsCommand):
         if standard and not self.from_store and store.folder.resolve() == self.pieces.resolve():
             raise ValueError(f"--store and --pieces are the same folder, {store.folder}: pass another --store or --out")
         of_study = standard and not self.imports  # runs of somebody's own rules are not committed with it
-        runner = self.runner(store, committed, export=of_study, dry_run=self.dry_run)
+        runner = self.runner(store, committed, export=of_study, dry_run=False)
         if self.dry_run:
             self._estimate(plan, [store, *([] if committed is None else [committed])], console)
             return

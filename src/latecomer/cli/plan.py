@@ -92,7 +92,7 @@ class PlanCommand:
                 where, remedy = ("were timed", "raise --jobs") if self.record is None else _IN_RECORD
                 print_text(console, f"Few jobs of {row['group']} {where} ({row['jobs']}): {remedy}")
         link = "shared memory" if self.network is None else f"{_seconds(found.network.seconds(times.size))} per copy"
-        link += f", {_seconds(found.network.delay)} per message" if self.latency else ""
+        link += f", {_seconds(found.network.latency_seconds)} per message" if self.latency else ""
         words = f"{times.size / 1e6:,.3g} MB of parameters, {link}; server {_seconds(times.server)} per contribution"
         print_text(console, words)
         data = {

@@ -13,13 +13,12 @@ import polars as pl
 from ..experiments.pieces import FinishedRuns
 from .plan import Cell, Comparison, evaluations
 from .settings import DEPENDENT, INDEPENDENT
-from .statistics import Reached, median, performance_profile, reached
+from .statistics import NEVER, median, performance_profile, reached
 
 __all__ = ["FACTORS", "Results", "collect"]
 
 FACTORS = tuple(float(f"{factor:.4g}") for factor in np.geomspace(1.0, 32.0, 61))
 """Factors of the performance profiles."""
-_NEVER = Reached(math.inf, math.inf)
 _NAMED = {"fastest": 1.0, "within 1.5": 1.5, "within 2": 2.0, "solved": 1e300}
 """Factors of the overall table; no time is a miss within the last one."""
 _RUN = {
@@ -167,7 +166,7 @@ def collect(comparison: Comparison, runs: FinishedRuns) -> Results:
                     "every group: pass another --store"
                 )
             history = evaluations(runs, run, setting.metric)
-            met = _NEVER if target is None else reached(history, setting.metric, target, setting.higher)
+            met = NEVER if target is None else reached(history, setting.metric, target, setting.higher)
             losses = outcome["losses"] or [None]
             rows.append(
                 {

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-__all__ = ["Reached", "median", "performance_profile", "reached", "time_ratios"]
+__all__ = ["NEVER", "Reached", "median", "performance_profile", "reached", "time_ratios"]
 
 
 class Reached(NamedTuple):
@@ -19,6 +19,10 @@ class Reached(NamedTuple):
 
     time: float
     updates: float
+
+
+NEVER = Reached(math.inf, math.inf)
+"""A run that misses its target."""
 
 
 def reached(history: pl.DataFrame, metric: str, target: float, higher: bool) -> Reached:
@@ -40,7 +44,7 @@ def reached(history: pl.DataFrame, metric: str, target: float, higher: bool) -> 
     values = history[metric].cast(pl.Float64).to_numpy()
     met = np.flatnonzero(values >= target if higher else values <= target)  # NaN meets no target
     if not len(met):
-        return Reached(math.inf, math.inf)
+        return NEVER
     first = int(met[0])
     return Reached(float(history["time"][first]), float(history["update"][first]))
 

@@ -190,7 +190,9 @@ def _ours(summary: pl.DataFrame) -> Iterator[str]:
 def _doubts(found: Results, summary: pl.DataFrame) -> str:
     tuned = summary.filter(pl.col("options").str.contains("lr="))
     plan, at_end = found.comparison, int(tuned["rate"].is_not_null().sum())
-    fastest_times = summary.filter(pl.col("ratio") == 1.0).unique(["problem", "delays"])
+    fastest_times = summary.filter(pl.col("ratio") == 1.0).unique(
+        ["problem", "delays"], keep="first", maintain_order=True
+    )
     rates = ""
     if tuned.height:
         chosen = counted(tuned.height, "chosen learning rate")

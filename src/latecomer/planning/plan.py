@@ -17,7 +17,16 @@ from ..optim import MethodLike
 from ..policy import POLICIES, PolicyLike, as_policy
 from ..problems.base import Problem
 from ..trace import Trace
-from .predict import SHARED_MEMORY, Network, Prediction, capacity, checked_workers, predict_policy, predict_rounds
+from .predict import (
+    SHARED_MEMORY,
+    Network,
+    Prediction,
+    capacity,
+    checked_workers,
+    occupied,
+    predict_policy,
+    predict_rounds,
+)
 from .timing import JobTimes, recorded_times, time_jobs
 
 __all__ = ["WORTH_IT", "Plan", "plan"]
@@ -218,9 +227,9 @@ def _interval(times: JobTimes, workers: int, network: Network, seed: int) -> _Sp
 
 def _full(times: JobTimes, network: Network, jobs: float) -> str:
     """Return what is full at so many contributions per second, or an empty text."""
-    occupied = {"server": times.server, "network of the server": network.seconds(times.points * times.size)}
-    most = max(occupied, key=lambda what: occupied[what])
-    return most if jobs * occupied[most] > _FULL else ""
+    each = occupied(times, network)
+    busiest, seconds = max(("server", each.server), ("network of the server", each.down), key=lambda own: own[1])
+    return busiest if jobs * seconds > _FULL else ""
 
 
 def _advice(

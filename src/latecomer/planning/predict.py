@@ -50,7 +50,7 @@ class Network(NamedTuple):
         return 0.0 if self.gigabits is None else 8 * size / (POSITIVE.check("network", self.gigabits) * 1e9)
 
     @property
-    def delay(self) -> float:
+    def latency_seconds(self) -> float:
         """The latency in seconds."""
         return AT_LEAST_ZERO.check("latency", self.latency) * 1e-6
 
@@ -60,7 +60,7 @@ class Network(NamedTuple):
         Every machine sends 2 (M-1)/M of the bytes, as in a ring, in 2 log2(M) messages. A ring has 2 (M-1).
         """
         messages = 2 * math.ceil(math.log2(workers))
-        return self.seconds(size) * 2 * (workers - 1) / workers + messages * self.delay
+        return self.seconds(size) * 2 * (workers - 1) / workers + messages * self.latency_seconds
 
 
 SHARED_MEMORY = Network()
@@ -135,6 +135,19 @@ def _slowest(durations: NDArray[np.float64], chances: NDArray[np.float64], speed
     return float((values * np.diff(below, prepend=0.0)).sum())
 
 
+class Occupied(NamedTuple):
+    """Seconds per contribution for which a job has what all workers share to itself."""
+
+    down: float
+    up: float
+    server: float
+
+
+def occupied(times: JobTimes, network: Network) -> Occupied:
+    """Return how long a job occupies the server's outgoing link, its incoming link and the server."""
+    return Occupied(network.seconds(times.points * times.size), network.seconds(times.size), times.server)
+
+
 def capacity(times: JobTimes, workers: int, network: Network = SHARED_MEMORY) -> float:
     """Return the most contributions per second that the workers, the links and the server allow, without any queue.
 
@@ -142,9 +155,9 @@ def capacity(times: JobTimes, workers: int, network: Network = SHARED_MEMORY) ->
         >>> capacity(JobTimes([[0.5]]), workers=4), capacity(JobTimes([[0.5]], server=0.25), workers=4)
         (8.0, 4.0)
     """
-    shared = (network.seconds(times.points * times.size), network.seconds(times.size), times.server)
-    unshared = 2 * network.delay + sum(shared)
-    alone = sum(1 / (times.mean * speed + unshared) for speed in times.speeds_of(workers))
+    shared = occupied(times, network)
+    besides = 2 * network.latency_seconds + sum(shared)
+    alone = sum(1 / (times.mean * speed + besides) for speed in times.speeds_of(workers))
     return min([alone, *(1 / each for each in shared if each)])
 
 
@@ -218,10 +231,9 @@ class _Clock:
     """Jobs on their way: each waits for the outgoing link, computes, waits for the incoming link and for the server."""
 
     def __init__(self, times: JobTimes, workers: int, network: Network, seed: int) -> None:
-        self._server, self._speeds = times.server, times.speeds_of(workers)
+        self._speeds, self._occupied = times.speeds_of(workers), occupied(times, network)
         self._drawn = times.draws(seed)
-        self._down, self._up = network.seconds(times.points * times.size), network.seconds(times.size)
-        self._latency = network.delay
+        self._latency = network.latency_seconds
         self._free = {"down": 0.0, "up": 0.0, "server": 0.0}
         self._heap: list[tuple[float, int, bool, Ticket, int]] = []  # time, order, whether received, ticket, group
         self._order = itertools.count()
@@ -237,7 +249,7 @@ class _Clock:
         """Send jobs out."""
         for ticket in tickets:
             group, duration = next(self._drawn)
-            there = self._take("down", now, self._down) + self._latency
+            there = self._take("down", now, self._occupied.down) + self._latency
             end = there + duration * self._speeds[ticket.worker]
             self._jobs[ticket.number] = there, end
             heapq.heappush(self._heap, (end, next(self._order), False, ticket, group))
@@ -256,8 +268,8 @@ class _Clock:
                 self._gone.remove(ticket.number)
                 continue
             if received:
-                return ticket, group, self._take("server", at, self._server)
-            arrival = self._take("up", at, self._up) + self._latency
+                return ticket, group, self._take("server", at, self._occupied.server)
+            arrival = self._take("up", at, self._occupied.up) + self._latency
             heapq.heappush(self._heap, (arrival, next(self._order), True, ticket, group))
 
     def computed(self, tickets: NDArray[np.int64]) -> NDArray[np.float64]:

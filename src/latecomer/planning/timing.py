@@ -92,9 +92,8 @@ class JobTimes:
         names = tuple(self.names) or (("all",) if len(own) == 1 else tuple(f"group {i}" for i in range(len(own))))
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "speeds", tuple(POSITIVE.check("speed", each) for each in self.speeds))
-        samples = tuple(POSITIVE.check("samples", each) for each in several("samples", self.samples)) or (1.0,) * len(
-            own
-        )
+        samples = tuple(POSITIVE.check("samples", each) for each in several("samples", self.samples))
+        samples = samples or (1.0,) * len(own)
         if len(samples) != len(own):
             raise ValueError(f"Got {len(samples)} numbers of samples for {len(own)} groups of durations")
         object.__setattr__(self, "samples", samples)
